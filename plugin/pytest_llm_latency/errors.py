@@ -1,0 +1,27 @@
+"""The exceptions of the package: one root, and the type says whose fault it was."""
+
+from __future__ import annotations
+
+
+class LatencyError(Exception):
+    """Root of all errors of this package. The message is one line for a person."""
+
+
+class ConfigError(LatencyError):
+    """The user's input is wrong: an option, a file, a directory, a prompt too long."""
+
+
+class ServerStartError(LatencyError):
+    """A server of our own did not start; the message ends with the last lines of its log."""
+
+
+class ServerError(LatencyError):
+    """A server was reached and did not answer as an LLM server does."""
+
+
+class StreamError(LatencyError):
+    """An answer's stream cannot be used: error inside it, cut short, without text."""
+
+
+class ArtifactError(LatencyError):
+    """An artifact could not be written, or does not hold what it must."""

@@ -1,0 +1,156 @@
+"""The lab of one session: each step measured once, when it is first asked for, and kept.
+
+A test asks for a step's result and gets it, whatever else was selected; so every step runs
+alone. It ties measurements to files; it does not judge and does not know pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from . import artifacts, sse, steps
+from .artifacts import Report, dump, parse, report_of
+from .errors import LatencyError
+from .rundir import RunDirectory
+from .server.logs import RunLog
+
+T = TypeVar("T")
+STEPS = ("server", "sse", "ttft", "prefill", "cache", "sentence", "cancel", "report")
+REPORT_SOURCES = ("ttft.json", "prefill.json", "cache.json", "sentence.json", "cancel.json")
+
+
+@dataclass(frozen=True)
+class ReportResult:
+    """Step 8: the file as written and read back, and what its sources say."""
+
+    report: Report
+    expected: Report
+
+
+class Lab:
+    """`bench` and `log` are called when a step must measure, not before."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        bench: Callable[[], steps.Bench],
+        log: Callable[[], RunLog | None],
+    ) -> None:
+        self._run = run
+        self._bench = bench
+        self._log = log
+        self._results: dict[str, Any] = {}
+
+    def _once(self, step: str, measure: Callable[[], T]) -> T:
+        """Measure the step, or give what it gave before, an error included."""
+        if step not in self._results:
+            self._run.begin_step(step)
+            try:
+                self._results[step] = measure()
+            except LatencyError as error:
+                self._results[step] = error
+            finally:
+                self._run.save()
+        result: T | LatencyError = self._results[step]
+        if isinstance(result, LatencyError):
+            raise result
+        return result
+
+    def server(self) -> steps.ServerResult:
+        """Step 1: health.json and props.json, as received."""
+
+        def measure() -> steps.ServerResult:
+            result = steps.measure_server(self._bench())
+            for name, reply in (("health.json", result.health), ("props.json", result.props)):
+                if reply.status == 200:
+                    self._run.write(name, reply.body, "server")
+            return result
+
+        return self._once("server", measure)
+
+    def sse(self) -> steps.SseResult:
+        """Step 2: sse.py, sse_raw.txt, chunks.jsonl."""
+
+        def measure() -> steps.SseResult:
+            self._run.write("sse.py", Path(sse.__file__).read_bytes(), "sse")
+            result = steps.measure_sse(self._bench())
+            self._run.write("sse_raw.txt", result.raw, "sse")
+            self._run.write("chunks.jsonl", sse.chunk_lines(map(asdict, result.chunks)), "sse")
+            return result
+
+        return self._once("sse", measure)
+
+    def ttft(self) -> steps.TtftResult:
+        """Step 3: ttft.json."""
+
+        def measure() -> steps.TtftResult:
+            result = steps.measure_ttft(self._bench())
+            self._run.write("ttft.json", dump(result.ttft), "ttft")
+            return result
+
+        return self._once("ttft", measure)
+
+    def prefill(self) -> steps.PrefillResult:
+        """Step 4: prefill.json."""
+
+        def measure() -> steps.PrefillResult:
+            result = steps.measure_prefill(self._bench())
+            self._run.write("prefill.json", dump(result.rows), "prefill")
+            return result
+
+        return self._once("prefill", measure)
+
+    def cache(self) -> steps.CacheResult:
+        """Step 5: cache.json."""
+
+        def measure() -> steps.CacheResult:
+            result = steps.measure_cache(self._bench())
+            self._run.write("cache.json", dump(result.cache), "cache")
+            return result
+
+        return self._once("cache", measure)
+
+    def sentence(self) -> steps.SentenceResult:
+        """Step 6: sentence.json."""
+
+        def measure() -> steps.SentenceResult:
+            result = steps.measure_sentence(self._bench())
+            self._run.write("sentence.json", dump(result.sentence), "sentence")
+            return result
+
+        return self._once("sentence", measure)
+
+    def cancel(self) -> steps.CancelResult:
+        """Step 7: cancel.json; the cases beside the contract's go into run.json."""
+
+        def measure() -> steps.CancelResult:
+            log = self._log()
+            result = steps.measure_cancel(self._bench(), log)
+            self._run.write("cancel.json", dump(result.cancel), "cancel")
+            self._run.finish_step("cancel", cases=[asdict(case) for case in result.cases])
+            if log is not None:
+                self._run.write("server.log", log.read(), "cancel")
+            return result
+
+        return self._once("cancel", measure)
+
+    def report(self) -> ReportResult:
+        """Step 8: report.json, from files of one run; measured first where they are not."""
+
+        def measure() -> ReportResult:
+            if self._run.of_one_run(REPORT_SOURCES) is None:
+                for step in (self.ttft, self.prefill, self.cache, self.sentence, self.cancel):
+                    step()
+            source_run = self._run.of_one_run(REPORT_SOURCES)
+            expected = report_of(*(self._load(name) for name in REPORT_SOURCES))
+            self._run.write("report.json", dump(expected), "report")
+            self._run.finish_step("report", copied_from_run=source_run)
+            return ReportResult(self._load("report.json"), expected)
+
+        return self._once("report", measure)
+
+    def _load(self, name: str) -> Any:
+        return parse(artifacts.FILES[name], self._run.read(name), name)

@@ -1,0 +1,235 @@
+"""Every option once: its name, environment variable, ini, default, check; and the Settings.
+
+Precedence: command line, then environment, then ini file, then default. A bad value raises
+`pytest.UsageError` that names where the value came from and what would be right.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+SERVER_KINDS = ("auto", "url", "voice-llm", "llama-server", "local")
+DEFAULT_ARTIFACTS = Path("voice") / "llm"
+API_KEY_VARIABLE = "LLM_API_KEY"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of a session, checked. Paths are absolute; `kb` None: the lab's own;
+    `sources` says where each value came from."""
+
+    url: str | None
+    model: str | None
+    gguf: Path | None
+    server: str
+    server_args: tuple[str, ...]
+    artifacts: Path
+    kb: Path | None
+    log: Path | None
+    log_command: str | None
+    start_timeout_s: float
+    max_bytes: int
+    api_key_file: Path | None
+    api_key: str | None = field(repr=False)
+    sources: Mapping[str, str] = field(repr=False)
+
+    def shown(self) -> dict[str, Any]:
+        """The options as facts of the run: no secrets."""
+        hidden = {"api_key", "sources"}
+        return {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in vars(self).items()
+            if name not in hidden
+        }
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option. `parse` takes the text and raises ValueError with what would be right."""
+
+    name: str
+    parse: Callable[[str], Any]
+    help: str
+    default: Any = None
+    metavar: str = "TEXT"
+    environment: bool = True
+
+    @property
+    def flag(self) -> str:
+        return "--llm-" + self.name.replace("_", "-")
+
+    @property
+    def dest(self) -> str:
+        return "llm_" + self.name
+
+    @property
+    def variable(self) -> str:
+        return "LLM_" + self.name.upper()
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("a URL with scheme and host, such as http://localhost:8080")
+    if parts.username or parts.password:
+        raise ValueError("a URL without a password in it; give a key with LLM_API_KEY")
+    # The base URL of OpenAI clients ends with /v1; here it is the part before.
+    return text.rstrip("/").removesuffix("/v1")
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError("a path")
+    return Path(text).expanduser().absolute()
+
+
+def _server(text: str) -> str:
+    if text not in SERVER_KINDS:
+        raise ValueError("one of " + ", ".join(SERVER_KINDS))
+    return text
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ValueError("a number above 0")
+    return value
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("a text that is not empty")
+    return text
+
+
+def _arguments(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ValueError(f"arguments as a shell splits them ({error})") from None
+
+
+OPTIONS = (
+    Option("url", _url, "measure the server at URL; it is never stopped", metavar="URL"),
+    Option("api_key_file", _path, "file that holds the API key (or LLM_API_KEY)", metavar="FILE"),
+    Option("model", _text, "model name to send with every request", metavar="NAME"),
+    Option("gguf", _path, "model file for a server of our own", metavar="FILE"),
+    Option(
+        "server",
+        _server,
+        "the way of having a server: " + ", ".join(SERVER_KINDS),
+        default="auto",
+        metavar="KIND",
+    ),
+    Option(
+        "server_args",
+        _arguments,
+        "more options for a server of our own, as llama-server spells them",
+        default=(),
+        metavar="ARGS",
+    ),
+    Option(
+        "artifacts",
+        _path,
+        "directory of the run's files (default: voice/llm)",
+        metavar="DIR",
+    ),
+    Option("kb", _path, "directory of at least 12 Markdown documents", metavar="DIR"),
+    Option("log", _path, "the server's log file", metavar="FILE"),
+    Option("log_command", _text, "command that prints the server's log", metavar="CMD"),
+    Option(
+        "start_timeout",
+        _positive,
+        "seconds that a server may take to load its model (default: 120)",
+        default=120.0,
+        metavar="S",
+    ),
+    Option(
+        "max_bytes",
+        lambda text: int(_positive(text)),
+        "end an answer that is longer (default: 268435456)",
+        default=256 * 1024 * 1024,
+        metavar="N",
+    ),
+)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Register every option and its ini counterpart."""
+    group = parser.getgroup("llm-latency", "latency of a streaming LLM server")
+    for option in OPTIONS:
+        group.addoption(
+            option.flag, dest=option.dest, default=None, metavar=option.metavar, help=option.help
+        )
+        parser.addini(option.dest, f"default of {option.flag}: {option.help}", default=None)
+
+
+def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None) -> Settings:
+    """The session's Settings. Raises pytest.UsageError."""
+    environment = os.environ if environment is None else environment
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for option in OPTIONS:
+        text, source = _find(option, config, environment)
+        sources[option.name] = source
+        if text is None:
+            values[option.name] = option.default
+            continue
+        try:
+            values[option.name] = option.parse(text)
+        except ValueError as error:
+            raise pytest.UsageError(f"{source}: {text!r} is not right; give {error}") from None
+    values["start_timeout_s"] = values.pop("start_timeout")
+    values["artifacts"] = values["artifacts"] or Path.cwd() / DEFAULT_ARTIFACTS
+    settings = Settings(
+        **values, api_key=_api_key(values["api_key_file"], environment), sources=sources
+    )
+    if settings.log is not None and settings.log_command is not None:
+        raise pytest.UsageError(
+            f"{sources['log']} and {sources['log_command']}: give one of the two"
+        )
+    return settings
+
+
+def _find(
+    option: Option, config: pytest.Config, environment: Mapping[str, str]
+) -> tuple[str | None, str]:
+    """(the option's text, where it stands)."""
+    given = config.getoption(option.dest)
+    if given is not None:
+        return str(given), option.flag
+    if environment.get(option.variable):
+        return environment[option.variable], f"environment variable {option.variable}"
+    ini = config.getini(option.dest)
+    if ini:
+        return str(ini), f"{option.dest} in {config.inipath}"
+    return None, option.flag
+
+
+def _api_key(path: Path | None, environment: Mapping[str, str]) -> str | None:
+    """The key. A command line is public, so the key itself is never an option."""
+    if path is None:
+        key, source = environment.get(API_KEY_VARIABLE), API_KEY_VARIABLE
+        if not key:
+            return None
+    else:
+        source = "--llm-api-key-file"
+        try:
+            key = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise pytest.UsageError(f"{source}: cannot read {path}: {error}") from None
+    key = key.strip()
+    if not key or not key.isascii() or not key.isprintable():
+        raise pytest.UsageError(f"{source}: the key is empty or has characters no header can carry")
+    return key

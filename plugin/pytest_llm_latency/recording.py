@@ -1,0 +1,142 @@
+"""The raw evidence of one request: what was sent, every read with its time, how it ended.
+
+A recording holds no interpretation. All numbers are derived from it by `timeline.py`, so
+that a saved recording proves them again without a server. It must not know what SSE means.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .errors import ArtifactError
+from .sse import Read
+
+FORMAT = "pytest-llm-latency/recording"
+VERSION = 1
+
+EndKind = Literal["done", "eof", "closed", "broken", "deadline"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request as sent, without secrets: `headers` holds no credentials."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class End:
+    """How the exchange ended.
+
+    `kind`: "done" the `[DONE]` event came; "eof" the body ended without it; "closed" by us;
+    "broken" the connection failed; "deadline" one of our own deadlines fired. `detail` names
+    the failure or the deadline. `t_ms` counts from the start.
+    """
+
+    kind: EndKind
+    t_ms: float
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One request and all that came back.
+
+    Times are milliseconds from the moment just before the request is sent, its connection
+    being open; `connect_ms` is what opening it took before that. `status` is None and
+    `headers_ms` is None where no answer came. `label` is "step/leg".
+    """
+
+    label: str
+    request: Request
+    status: int | None
+    response_headers: tuple[tuple[str, str], ...]
+    connect_ms: float | None
+    headers_ms: float | None
+    reads: tuple[Read, ...]
+    end: End
+
+    @property
+    def body(self) -> bytes:
+        """All bytes of the answer's body, transfer and content encodings removed."""
+        return b"".join(read.data for read in self.reads)
+
+
+def dump(recording: Recording) -> str:
+    """The recording as JSON Lines: a head, a line per read, an end (docs/evidence.md)."""
+    head = {
+        "format": FORMAT,
+        "version": VERSION,
+        "label": recording.label,
+        "request": {
+            "method": recording.request.method,
+            "path": recording.request.path,
+            "headers": dict(recording.request.headers),
+            "body": recording.request.body,
+        },
+        "status": recording.status,
+        "response_headers": [list(pair) for pair in recording.response_headers],
+        "connect_ms": recording.connect_ms,
+        "headers_ms": recording.headers_ms,
+    }
+    end = {
+        "end": recording.end.kind,
+        "t_ms": recording.end.t_ms,
+        "detail": recording.end.detail,
+    }
+    rows = [head, *map(_dump_read, recording.reads), end]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _dump_read(read: Read) -> dict[str, Any]:
+    try:
+        return {"t_ms": read.t_ms, "text": read.data.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"t_ms": read.t_ms, "base64": base64.b64encode(read.data).decode("ascii")}
+
+
+def load(text: str, where: str) -> Recording:
+    """Parse what `dump` wrote. Raises ArtifactError that names `where` and the line."""
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(text.split("\n"), 1):  # JSON itself ignores a CR
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            raise ArtifactError(f"{where}:{number}: not JSON: {error}") from None
+    try:
+        head, *middle, last = rows
+        if head["format"] != FORMAT or head["version"] != VERSION:
+            raise ArtifactError(
+                f"{where}: format {head['format']!r} version {head['version']!r}; "
+                f"this version reads {FORMAT!r} version {VERSION}"
+            )
+        request = head["request"]
+        return Recording(
+            label=head["label"],
+            request=Request(
+                request["method"], request["path"], request["headers"], request["body"]
+            ),
+            status=head["status"],
+            response_headers=tuple((name, value) for name, value in head["response_headers"]),
+            connect_ms=head["connect_ms"],
+            headers_ms=head["headers_ms"],
+            reads=tuple(map(_load_read, middle)),
+            end=End(last["end"], last["t_ms"], last["detail"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(f"{where}: not a whole recording: {error!r}") from None
+
+
+def _load_read(row: Mapping[str, Any]) -> Read:
+    if "text" in row:
+        return Read(row["t_ms"], row["text"].encode("utf-8"))
+    return Read(row["t_ms"], base64.b64decode(row["base64"]))

@@ -1,0 +1,204 @@
+"""The directory of a run: its lock, whole files or none, and run.json that ties them together.
+
+It knows names, hashes and run ids, and nothing of what the artifacts mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import ArtifactError, ConfigError
+from .recording import Recording
+from .recording import dump as dump_recording
+
+RUN_FILE = "run.json"
+EVIDENCE = "evidence"
+FORMAT = "pytest-llm-latency/run"
+VERSION = 1
+
+
+def new_run_id() -> str:
+    """Unique, and sorted by time of start (UTC)."""
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(4)
+
+
+class RunDirectory:
+    """The open directory of this run. Everything that is written goes through it."""
+
+    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
+        """Create and lock `path`. Raises ConfigError if it cannot be used or is in use."""
+        self.path = path.absolute()
+        self.run_id = new_run_id()
+        self._lock = _lock(self.path)
+        try:
+            self._index = _read_index(self.path / RUN_FILE)
+        except BaseException:
+            self.close()
+            raise
+        self._index["run"] = self.run_id
+        self._index["runs"][self.run_id] = dict(facts)
+
+    def close(self) -> None:
+        """Give the directory free."""
+        os.close(self._lock)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Facts of this run: versions, options, server. Saved by `save`."""
+        facts: dict[str, Any] = self._index["runs"][self.run_id]
+        return facts
+
+    def note(self, step: str, text: str) -> None:
+        """Keep a remark that changes no verdict."""
+        self._step(step)["notes"].append(text)
+
+    def notes(self) -> list[tuple[str, str]]:
+        """(step, remark) of this run."""
+        return [
+            (step, note)
+            for step, entry in self._index["steps"].items()
+            if entry["run"] == self.run_id
+            for note in entry["notes"]
+        ]
+
+    def begin_step(self, step: str) -> None:
+        """Forget what an earlier run left of this step: it is replaced as a whole."""
+        self._index["steps"].pop(step, None)
+        self._step(step)
+        shutil.rmtree(self.path / EVIDENCE / step, ignore_errors=True)
+        for name, entry in list(self._index["artifacts"].items()):
+            if entry["step"] == step:
+                (self.path / name).unlink(missing_ok=True)
+                del self._index["artifacts"][name]
+
+    def finish_step(self, step: str, **fields: Any) -> None:
+        """Add `fields` (outcome, verdicts, facts) to the step's entry."""
+        self._step(step).update(fields)
+
+    def _step(self, step: str) -> dict[str, Any]:
+        fresh: dict[str, Any] = {"run": self.run_id, "notes": []}
+        entry: dict[str, Any] = self._index["steps"].setdefault(step, fresh)
+        if entry["run"] != self.run_id:
+            self._index["steps"][step] = entry = fresh
+        return entry
+
+    def write(self, name: str, data: str | bytes, step: str) -> None:
+        """Write an artifact whole or not at all. Raises ArtifactError."""
+        content = data.encode("utf-8") if isinstance(data, str) else data
+        write_whole(self.path / name, content)
+        self._index["artifacts"][name] = {
+            "run": self.run_id,
+            "step": step,
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+
+    def keep(self, recording: Recording) -> None:
+        """Write a recording's evidence file, named after its label."""
+        step = recording.label.partition("/")[0]
+        self.write(f"{EVIDENCE}/{recording.label}.jsonl", dump_recording(recording), step)
+
+    def keep_text(self, label: str, text: str) -> None:
+        """Write evidence that is no recording; `label` as in a recording."""
+        self.write(f"{EVIDENCE}/{label}", text, label.partition("/")[0])
+
+    def owns(self, name: str) -> bool:
+        """Whether this run made the artifact."""
+        entry = self._index["artifacts"].get(name)
+        return entry is not None and entry["run"] == self.run_id
+
+    def read(self, name: str) -> str:
+        """The text of an artifact. Raises ArtifactError."""
+        try:
+            return (self.path / name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArtifactError(f"cannot read {self.path / name}: {error}") from None
+
+    def of_one_run(self, names: Iterable[str]) -> str | None:
+        """The run that made all of these files, None if one is missing, changed or another's."""
+        runs = set()
+        for name in names:
+            entry = self._index["artifacts"].get(name)
+            if entry is None:
+                return None
+            try:
+                content = (self.path / name).read_bytes()
+            except OSError:
+                return None
+            if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+                return None
+            runs.add(entry["run"])
+        return runs.pop() if len(runs) == 1 else None
+
+    def save(self) -> None:
+        """Write run.json. Facts of runs of which nothing is left are dropped."""
+        sections = (self._index["steps"], self._index["artifacts"])
+        alive = {entry["run"] for section in sections for entry in section.values()}
+        alive.add(self.run_id)
+        runs = {run: facts for run, facts in self._index["runs"].items() if run in alive}
+        self._index["runs"] = runs
+        text = json.dumps(self._index, indent=2, ensure_ascii=False) + "\n"
+        write_whole(self.path / RUN_FILE, text.encode("utf-8"))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write beside and rename, so that a reader sees the old file or the new one."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise ArtifactError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _lock(path: Path) -> int:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except FileExistsError:
+        raise ConfigError(f"--llm-artifacts: {path} is not a directory") from None
+    except NotADirectoryError as error:
+        raise ConfigError(f"--llm-artifacts: {error.filename} lies below a file") from None
+    except OSError as error:
+        raise ConfigError(f"--llm-artifacts: cannot write into {path}: {error.strerror}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ConfigError(
+            f"--llm-artifacts: another run is using {path}; wait for it, or name another directory"
+        ) from None
+    return handle
+
+
+def _read_index(path: Path) -> dict[str, Any]:
+    fresh: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "run": "",
+        "runs": {},
+        "steps": {},
+        "artifacts": {},
+    }
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return fresh
+    if not isinstance(found, dict) or found.get("version") != VERSION:
+        return fresh
+    return {**fresh, **found}

@@ -1,0 +1,131 @@
+"""A server process of our own: started, watched until it is healthy, and surely ended.
+
+It knows processes, ports and logs; which program runs and why is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ..errors import ServerError, ServerStartError
+from ..client import Client
+
+GUARD = Path(__file__).with_name("guard.py")
+POLL_S = 0.02
+LOG_TAIL_LINES = 8
+_STOP_WAIT_S = 10.0
+
+Progress = Callable[[str], None]
+
+
+def free_port() -> int:
+    """A loopback port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def port_is_taken(port: int) -> bool:
+    """Whether something listens on the loopback port."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def log_tail(log_path: Path) -> str:
+    """The last lines of a log, indented, for an error message."""
+    try:
+        with log_path.open("rb") as log:
+            log.seek(0, 2)
+            log.seek(max(0, log.tell() - 8192))
+            lines = log.read().decode("utf-8", "replace").splitlines()
+    except OSError as error:
+        return f"  (no log: {error})"
+    return "\n".join(f"  {line}" for line in lines[-LOG_TAIL_LINES:]) or "  (the log is empty)"
+
+
+def wait_until_healthy(
+    base_url: str,
+    died: Callable[[], str | None],
+    deadline_s: float,
+    progress: Progress,
+) -> None:
+    """Poll /health until it says ok.
+
+    `died` says how the process ended, None while it lives. Raises ServerStartError.
+    """
+    client = Client(base_url)
+    begun = time.monotonic()
+    last = "no answer yet"
+    while True:
+        end = died()
+        if end is not None:
+            raise ServerStartError(end)
+        try:
+            reply = client.get("/health", timeout_s=2.0)
+            if reply.status == 200:
+                return
+            last = f"HTTP {reply.status}"
+        except ServerError as error:
+            last = str(error)
+        waited_s = time.monotonic() - begun
+        if waited_s > deadline_s:
+            raise ServerStartError(f"{base_url} is not healthy after {deadline_s:g} s: {last}")
+        progress(f"server loading, {waited_s:.0f} s")
+        time.sleep(POLL_S)
+
+
+@contextlib.contextmanager
+def guarded(
+    command: Sequence[str], log_path: Path, base_url: str, deadline_s: float, progress: Progress
+) -> Iterator[None]:
+    """Run `command` until the block ends; it is healthy when the block begins.
+
+    Its output goes to `log_path`. It ends with this process, however this process ends.
+    Raises ServerStartError with the log's last lines.
+    """
+    with log_path.open("wb") as log:
+        guard = subprocess.Popen(
+            [sys.executable, str(GUARD), *command],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for pytest, which then ends the server
+        )
+    try:
+
+        def died() -> str | None:
+            status = guard.poll()
+            if status is None:
+                return None
+            return (
+                f"{Path(command[0]).name} ended with status {status} before it was healthy; "
+                f"the end of its log:\n{log_tail(log_path)}"
+            )
+
+        try:
+            wait_until_healthy(base_url, died, deadline_s, progress)
+        except ServerStartError as error:
+            if "end of its log" in str(error):
+                raise
+            raise ServerStartError(f"{error}; the end of its log:\n{log_tail(log_path)}") from None
+        yield
+    finally:
+        _end(guard)
+
+
+def _end(guard: subprocess.Popen[bytes]) -> None:
+    assert guard.stdin is not None
+    guard.stdin.close()  # the guard ends the server at end of file
+    try:
+        guard.wait(_STOP_WAIT_S)
+    except subprocess.TimeoutExpired:
+        guard.kill()
+        guard.wait()

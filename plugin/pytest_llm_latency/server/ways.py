@@ -1,0 +1,150 @@
+"""Chooses the way of having a server and opens it: a URL, voice-llm's, or one of our own.
+
+Everything after the block knows only a `Server`: a URL and where its log is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..client import Client
+from ..errors import ConfigError, ServerError
+from . import launcher
+from .logs import FileLog, Log
+from .own import check_own, own_command, own_kind
+from .process import POLL_S, Progress, free_port, guarded
+
+Kind = Literal["url", "voice-llm", "llama-server", "local"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which server the user asked for. `kind` "auto" chooses; `args` go to an own server."""
+
+    kind: Kind | Literal["auto"] = "auto"
+    url: str | None = None
+    api_key: str | None = None
+    gguf: Path | None = None
+    args: tuple[str, ...] = ()
+    start_timeout_s: float = 120.0
+
+    def __repr__(self) -> str:
+        return f"Wanted(kind={self.kind!r}, url={self.url!r}, gguf={self.gguf!r})"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that is ready. `own`: one slot, no RAM cache, ended by us."""
+
+    base_url: str
+    kind: Kind
+    own: bool
+    log: Log | None = None
+
+
+def choose(wanted: Wanted) -> Kind:
+    """The way that will be taken. Raises ConfigError where there is none; starts nothing."""
+    if wanted.kind == "url" and wanted.url is None:
+        raise ConfigError("--llm-server url needs --llm-url")
+    if wanted.kind == "llama-server":
+        if wanted.gguf is None:
+            raise ConfigError("--llm-server llama-server needs a model: --llm-gguf FILE")
+        if shutil.which("llama-server") is None:
+            raise ConfigError("--llm-server llama-server: there is no llama-server on PATH")
+    if wanted.kind == "voice-llm" and launcher.running() is None:
+        raise ConfigError("--llm-server voice-llm: none is running; start it: voice-llm up")
+    kind: Kind
+    if wanted.kind != "auto":
+        kind = wanted.kind
+    elif wanted.url is not None:
+        kind = "url"
+    elif wanted.gguf is None and launcher.running() is not None:
+        kind = "voice-llm"
+    else:
+        kind = own_kind(wanted.gguf)
+    if kind in ("local", "llama-server"):
+        check_own(kind, wanted.gguf)
+    return kind
+
+
+def describe(wanted: Wanted) -> str:
+    """One line for the header: which server is meant."""
+    kind = choose(wanted)
+    if kind == "url":
+        return f"{wanted.url}"
+    if kind == "voice-llm":
+        state = launcher.running()
+        return f"voice-llm at {state.base_url}" if state else "voice-llm"
+    model = wanted.gguf.name if wanted.gguf else "the packaged Gemma 3 270M"
+    program = "llama-server" if kind == "llama-server" else "embedded llama.cpp"
+    return f"{program} with {model}, started for this run"
+
+
+@contextlib.contextmanager
+def open_server(wanted: Wanted, log_path: Path, progress: Progress) -> Iterator[Server]:
+    """Have the server for the length of the block; an own one logs to `log_path`.
+
+    Raises ConfigError, ServerStartError, ServerError.
+    """
+    kind = choose(wanted)
+    if kind == "url":
+        assert wanted.url is not None
+        wait_for_url(wanted.url, wanted.api_key, wanted.start_timeout_s, progress)
+        yield Server(wanted.url, kind, own=False)
+    elif kind == "voice-llm":
+        state = launcher.running()
+        if state is None:
+            raise ConfigError("voice-llm has ended meanwhile; start it again: voice-llm up")
+        wait_for_url(state.base_url, None, wanted.start_timeout_s, progress)
+        yield Server(state.base_url, kind, own=False, log=FileLog(state.log_path, "voice-llm log"))
+    else:
+        port = free_port()
+        base_url = f"http://127.0.0.1:{port}"
+        command = own_command(kind, wanted.gguf, port, wanted.args)
+        with guarded(command, log_path, base_url, wanted.start_timeout_s, progress):
+            yield Server(base_url, kind, own=True, log=FileLog(log_path, "the server's output"))
+
+
+def wait_for_url(
+    base_url: str, api_key: str | None, deadline_s: float, progress: Progress
+) -> None:
+    """Wait while a server loads its model; make sure that it is an LLM server.
+
+    Raises ServerError that says what was found instead.
+    """
+    client = Client(base_url, api_key=api_key)
+    begun = time.monotonic()
+    while True:
+        reply = client.get("/health")
+        if reply.status != 503:
+            break
+        waited_s = time.monotonic() - begun
+        if waited_s > deadline_s:
+            raise ServerError(
+                f"{base_url}/health still says 503 (loading) after {deadline_s:g} s; "
+                "give it longer with --llm-start-timeout"
+            )
+        progress(f"server loading, {waited_s:.0f} s")
+        time.sleep(max(POLL_S, 0.1))
+    models = client.get("/v1/models")
+    if models.status in (401, 403):
+        gave = "refuses the API key" if api_key else "wants an API key"
+        raise ServerError(
+            f"{base_url} {gave} (HTTP {models.status}); give one with --llm-api-key-file "
+            "FILE or LLM_API_KEY"
+        )
+    listed = models.json()
+    if models.status == 200 and isinstance(listed, dict) and "data" in listed:
+        return
+    found = f"HTTP {models.status}" if models.status != 200 else "no model list"
+    sample = models.body[:60].decode("utf-8", "replace").strip().replace("\n", " ")
+    raise ServerError(
+        f"{base_url} is not an LLM server: GET /v1/models gives {found} ({sample!r}); the URL "
+        "is the part before /v1"
+    )

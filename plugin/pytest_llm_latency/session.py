@@ -1,0 +1,231 @@
+"""One pytest session that measures: settings, directory, server and verdicts held together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import kb
+from .client import Client
+from .errors import ConfigError, LatencyError, ServerError
+from .lab import Lab
+from .options import Settings
+from .plan import Plan
+from .relations import Verdict
+from .report.terminal import ProgressLine, inert, write_summary
+from .rundir import RunDirectory
+from .server.logs import CommandLog, FileLog, Log, RunLog
+from .server.ways import Server, Wanted, choose, describe, open_server
+from .steps import Bench, check_context
+
+LONG_PROMPT_STEPS = frozenset(("prefill", "cache", "cancel", "report"))
+LIVE_LOG = ".server.log"
+
+
+class Session:
+    """Made when the collection shows that this run measures; ended with pytest."""
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        settings: Settings,
+        documents: tuple[str, ...],
+        steps: frozenset[str],
+        run: RunDirectory,
+    ) -> None:
+        self.settings = settings
+        self.run = run
+        self._documents = documents
+        self._steps = steps
+        self._progress = ProgressLine(config)
+        self._reporter = config.pluginmanager.getplugin("terminalreporter")
+        self._verdicts: list[Verdict] = []
+        self._run_log: RunLog | None = None
+        self._server_line = ""
+
+    @classmethod
+    def begin(
+        cls, config: pytest.Config, settings: Settings, items: Sequence[pytest.Item]
+    ) -> Session:
+        """Check the options against the world and lock the directory.
+
+        Raises ConfigError, before anything was started.
+        """
+        if hasattr(config, "workerinput"):
+            raise ConfigError(
+                "pytest-xdist: workers that measure one server measure each other; "
+                "run the latency tests without -n"
+            )
+        markers = [item.get_closest_marker("llm_latency") for item in items]
+        steps = frozenset(m.kwargs["step"] for m in markers if m and "step" in m.kwargs)
+        documents = kb.read(*_kb_directory(settings))
+        choose(_wanted(settings, settings.server_args))
+        if settings.log is not None:
+            FileLog(settings.log, settings.sources["log"]).read()
+        run = RunDirectory(settings.artifacts, _facts(settings))
+        return cls(config, settings, documents, steps, run)
+
+    def header(self) -> list[str]:
+        """Which server is meant, and where the files go."""
+        wanted = _wanted(self.settings, self.settings.server_args)
+        return [f"llm-latency: server: {describe(wanted)}", f"llm-latency: files: {self.run.path}"]
+
+    @contextlib.contextmanager
+    def open_server(self, args: tuple[str, ...], plan: Plan) -> Iterator[Server]:
+        """Have the server, look at it, and check that the longest prompt fits."""
+        live_log = self.run.path / LIVE_LOG
+        try:
+            with open_server(_wanted(self.settings, args), live_log, self.progress) as server:
+                self._run_log = self._open_log(server)
+                client = self.client(server)
+                self._look_at(client, server)
+                if self._steps & LONG_PROMPT_STEPS:
+                    check_context(self._bench(client, plan))
+                yield server
+                self._save_log()
+        finally:
+            self.progress("")
+            live_log.unlink(missing_ok=True)
+
+    def _open_log(self, server: Server) -> RunLog | None:
+        settings = self.settings
+        log: Log | None = server.log
+        if settings.log is not None:
+            log = FileLog(settings.log, settings.sources["log"])
+        elif settings.log_command is not None:
+            log = CommandLog(settings.log_command, settings.sources["log_command"])
+        return RunLog(log) if log is not None else None
+
+    def _save_log(self) -> None:
+        """The log's last part, where this run's cancel step stands on it."""
+        if self._run_log is not None and self.run.owns("server.log"):
+            self.run.write("server.log", self._run_log.read(), "cancel")
+
+    def _look_at(self, client: Client, server: Server) -> None:
+        """Keep and show what the server says of itself."""
+        facts: dict[str, Any] = {"url": server.base_url, "kind": server.kind}
+        props = client.get("/props").json()
+        if isinstance(props, dict):
+            settings = props.get("default_generation_settings")
+            facts["model"] = props.get("model_path")
+            facts["n_ctx"] = settings.get("n_ctx") if isinstance(settings, dict) else None
+            facts["slots"] = props.get("total_slots")
+            facts["build"] = props.get("build_info")
+        self.run.facts["server"] = facts
+        shown = [f"{facts['url']} ({facts['kind']})"]
+        if facts.get("model"):
+            shown.append(f"model {Path(str(facts['model'])).name}")
+        shown += [f"{name} {facts[name]}" for name in ("n_ctx", "slots", "build") if facts.get(name)]
+        self._server_line = ", ".join(shown)
+        if self._progress.active:
+            self._reporter.ensure_newline()
+            self._reporter.write_line(f"server: {inert(self._server_line)}")
+
+    def client(self, server: Server) -> Client:
+        """A client whose recordings become evidence."""
+        own_key = self.settings.api_key if server.kind == "url" else None
+        return Client(
+            server.base_url,
+            api_key=own_key,
+            model=self.settings.model,
+            max_bytes=self.settings.max_bytes,
+            keep=self.run.keep,
+        )
+
+    def lab(self, plan: Plan, client: Callable[[], Client]) -> Lab:
+        """The lab; `client` is called when a step measures."""
+        return Lab(self.run, lambda: self._bench(client(), plan), lambda: self._run_log)
+
+    def _bench(self, client: Client, plan: Plan) -> Bench:
+        return Bench(
+            client, plan, self._documents, self.progress, self.run.note, self.run.keep_text
+        )
+
+    def progress(self, text: str) -> None:
+        """Show what is being done."""
+        self._progress.show(text)
+
+    def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:
+        """Keep the verdicts; fail on what is broken or inconclusive, skip on what cannot be
+        measured, with their words."""
+        __tracebackhide__ = True
+        self.progress("")
+        self._verdicts.extend(verdicts)
+        self.run.finish_step(step, verdicts=[asdict(verdict) for verdict in verdicts])
+        bad = [v for v in verdicts if v.outcome in ("broken", "inconclusive")]
+        if bad:
+            lines = [inert(line) for verdict in bad[:3] for line in verdict.lines()]
+            if len(bad) > 3:
+                lines.append(f"(and {len(bad) - 3} more, in the table below)")
+            pytest.fail("\n".join(lines), pytrace=False)
+        missing = [v for v in verdicts if v.outcome == "not measurable"]
+        if missing:
+            pytest.skip("; ".join(inert(v.cause.sentence) for v in missing if v.cause))
+
+    def reported(self, step: str | None, report: pytest.TestReport) -> None:
+        """Keep the outcome of a step's test."""
+        self.progress("")
+        if step is not None and (report.when == "call" or report.outcome != "passed"):
+            self.run.finish_step(step, outcome=report.outcome)
+
+    def summarize(self, reporter: pytest.TerminalReporter) -> None:
+        """Write the table."""
+        write_summary(
+            reporter, self._server_line, self._verdicts, self.run.notes(), self.run.path
+        )
+
+    def end(self) -> None:
+        """Write run.json a last time and give the directory free."""
+        try:
+            self.run.save()
+        except LatencyError as error:
+            print(f"llm-latency: {error}", file=sys.stderr)
+        finally:
+            self.run.close()
+
+
+def _wanted(settings: Settings, args: tuple[str, ...]) -> Wanted:
+    return Wanted(
+        settings.server,  # type: ignore[arg-type]
+        settings.url,
+        settings.api_key,
+        settings.gguf,
+        args,
+        settings.start_timeout_s,
+    )
+
+
+def _kb_directory(settings: Settings) -> tuple[Path, str]:
+    """(the knowledge base, the name of its option)."""
+    if settings.kb is not None:
+        return settings.kb, settings.sources["kb"]
+    try:
+        import test_llm_latency
+    except ImportError:
+        raise ConfigError(
+            "the lab's documents are not installed; name a knowledge base: --llm-kb DIR"
+        ) from None
+    return Path(str(test_llm_latency.__file__)).with_name("kb"), "the lab's own documents"
+
+
+def _facts(settings: Settings) -> dict[str, Any]:
+    """What a reader of run.json needs to know of this run, secrets excluded."""
+    packages = ("pytest-llm-latency", "pytest", "requests", "urllib3", "xllamacpp")
+    versions = {"python": platform.python_version()}
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return {
+        "versions": versions,
+        "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
+        "options": settings.shown(),
+    }

@@ -1,0 +1,84 @@
+"""What answers of `/slots` say: busy, idle, or why nothing. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import sse
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`busy`: slots that are processing, None if the answer does not say; then `missing`
+    says why."""
+
+    busy: int | None
+    missing: str | None = None
+
+
+def answer_of(status: int, body: bytes | str) -> Answer:
+    """Read an answer of `/slots`, today's (`is_processing`) or an older one (`state`)."""
+    try:
+        value = json.loads(body)
+    except ValueError:
+        value = None
+    if status != 200:
+        words = (sse.error_words(value) if isinstance(value, dict) else None) or ""
+        return Answer(None, f"the server offers no /slots: HTTP {status} {words}".rstrip())
+    if not isinstance(value, list) or not value:
+        return Answer(None, "the server offers no /slots: the answer is no list of slots")
+    states = [_is_busy(slot) for slot in value]
+    if None in states:
+        return Answer(None, "the slots of /slots have neither is_processing nor state")
+    return Answer(sum(map(bool, states)))
+
+
+def _is_busy(slot: Any) -> bool | None:
+    if not isinstance(slot, dict):
+        return None
+    if isinstance(slot.get("is_processing"), bool):
+        return bool(slot["is_processing"])
+    return slot["state"] != 0 if isinstance(slot.get("state"), int) else None
+
+
+@dataclass(frozen=True)
+class Poll:
+    """One question to `/slots`; times in milliseconds from the close."""
+
+    asked_ms: float
+    answered_ms: float
+    status: int
+    body: str
+
+    @property
+    def busy(self) -> bool | None:
+        """Whether a slot is processing, None if the answer does not say."""
+        busy = answer_of(self.status, self.body).busy
+        return None if busy is None else busy > 0
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data, for the evidence file."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Idle:
+    """When a slot was first seen idle, ms from the close, and how much earlier it may have
+    become so: the time since it was last seen busy, or since the close."""
+
+    idle_after_ms: float | None
+    resolution_ms: float | None
+
+
+def slots_state(polls: Sequence[Poll]) -> Idle:
+    """When the polls first saw no slot busy."""
+    last_busy_ms = 0.0
+    for poll in polls:
+        if poll.busy is False:
+            return Idle(poll.answered_ms, round(poll.answered_ms - last_busy_ms, 3))
+        if poll.busy:
+            last_busy_ms = poll.asked_ms
+    return Idle(None, None)

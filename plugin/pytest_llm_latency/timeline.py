@@ -1,0 +1,220 @@
+"""What a recording says: pieces, first text, first sentence, counts, how it ended. Pure.
+
+It interprets one recording and compares nothing; relations between recordings are judged in
+`relations.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import sse
+from .recording import Recording
+
+_SENTENCE_END = re.compile(r"[.!?](?=\s)")
+COLD_SHARE = 0.9
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A chunk's text and the moment of the read that completed its event."""
+
+    t_ms: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One answer, derived. Times are milliseconds from just before the request was sent.
+
+    `first_token_ms` is the first token of any channel (reasoning, tool call, answer),
+    `pieces` hold the answer only. `timings` and `usage` are the last the server sent, empty
+    if none. `error` is the server's words for a failure, or ours for bytes that are no
+    answer. `total_ms` is the last read (the one with `[DONE]`, where it came); None: nothing
+    came. `reads` counts reads that brought a part of the body.
+    """
+
+    pieces: tuple[Piece, ...] = ()
+    first_token_ms: float | None = None
+    total_ms: float | None = None
+    connect_ms: float | None = None
+    timings: Mapping[str, Any] = field(default_factory=dict)
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    finish_reason: str | None = None
+    done: bool = False
+    closed_at_ms: float | None = None
+    error: str | None = None
+    reads: int = 0
+
+    @property
+    def ttft_ms(self) -> float | None:
+        """The moment of the first piece with text; None where there is none."""
+        return self.pieces[0].t_ms if self.pieces else None
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+    @property
+    def prompt_total(self) -> int | None:
+        """All tokens of the prompt, reused or not; None where the server does not say."""
+        total = _count(self.usage, "prompt_tokens")
+        processed, reused = _count(self.timings, "prompt_n"), _count(self.timings, "cache_n")
+        if total is None and processed is not None and reused is not None:
+            total = processed + reused
+        return total
+
+    @property
+    def cache_n(self) -> int | None:
+        """Prompt tokens reused from the cache; None where the server does not say."""
+        reused = _count(self.timings, "cache_n")
+        if reused is not None:
+            return reused
+        details = self.usage.get("prompt_tokens_details")
+        return _count(details, "cached_tokens") if isinstance(details, Mapping) else None
+
+    @property
+    def prompt_n(self) -> int | None:
+        """Prompt tokens processed for this request, reused ones excluded; None: not said."""
+        processed = _count(self.timings, "prompt_n")
+        if processed is None and self.prompt_total is not None and self.cache_n is not None:
+            processed = self.prompt_total - self.cache_n
+        return processed
+
+    @property
+    def cold(self) -> bool | None:
+        """Whether at least nine tenths of the prompt were processed now; None: not said.
+
+        Not all of it: the chat template's own header may be reused under any prompt.
+        """
+        if self.prompt_n is None or self.prompt_total is None:
+            return None
+        return self.prompt_n >= COLD_SHARE * self.prompt_total
+
+    @property
+    def prompt_ms(self) -> float | None:
+        """The server's own prompt processing time; None where it does not say."""
+        value = self.timings.get("prompt_ms")
+        return float(value) if isinstance(value, (int, float)) else None
+
+    @property
+    def tokens(self) -> int | None:
+        """Generated tokens by the server's count, never by counting pieces; None: not said."""
+        predicted = _count(self.timings, "predicted_n")
+        return predicted if predicted is not None else _count(self.usage, "completion_tokens")
+
+    @property
+    def predicted_ms(self) -> float | None:
+        """The server's own generation time; None where it does not say."""
+        value = self.timings.get("predicted_ms")
+        return float(value) if isinstance(value, (int, float)) else None
+
+    @property
+    def cut_short(self) -> bool:
+        """The stream ended, not by us, with neither `[DONE]` nor a finish reason."""
+        return not self.done and self.finish_reason is None and self.closed_at_ms is None
+
+
+def _count(mapping: Mapping[str, Any], key: str) -> int | None:
+    value = mapping.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def derive(recording: Recording) -> Timeline:
+    """Everything a recording says, by the same rules live and from a file."""
+    pieces: list[Piece] = []
+    first_token_ms: float | None = None
+    timings: Mapping[str, Any] = {}
+    usage: Mapping[str, Any] = {}
+    finish_reason: str | None = None
+    done = False
+    error = _transport_error(recording)
+    events = sse.timed_events(recording.reads) if recording.status == 200 else iter(())
+    for t_ms, event in events:
+        if event.data == sse.DONE:
+            done = True
+            break
+        try:
+            value = sse.payload(event)
+        except sse.StreamFailure as failure:
+            error = str(failure)
+            break
+        words = sse.error_words(value)
+        if words is not None:
+            error = f"the server reports inside the stream: {words}"
+            break
+        delta = sse.delta(value)
+        text = sse.content(value)
+        if first_token_ms is None and (text or _other_channel(delta)):
+            first_token_ms = t_ms
+        if text:
+            pieces.append(Piece(t_ms, text))
+        timings = value.get("timings") or timings
+        usage = value.get("usage") or usage
+        finish_reason = _finish_reason(value) or finish_reason
+    return Timeline(
+        pieces=tuple(pieces),
+        first_token_ms=first_token_ms,
+        total_ms=recording.reads[-1].t_ms if recording.reads else None,
+        connect_ms=recording.connect_ms,
+        timings=timings,
+        usage=usage,
+        finish_reason=finish_reason,
+        done=done,
+        closed_at_ms=recording.end.t_ms if recording.end.kind == "closed" else None,
+        error=error,
+        reads=len(recording.reads),
+    )
+
+
+def _transport_error(recording: Recording) -> str | None:
+    if recording.status is not None and recording.status != 200:
+        return f"HTTP {recording.status}: {_body_words(recording.body)}"
+    if recording.end.kind in ("broken", "deadline"):
+        return recording.end.detail
+    if recording.status == 200 and not b"data:" in recording.body:
+        if recording.end.kind != "closed":
+            return f"the answer is no event stream: {_body_words(recording.body)}"
+    return None
+
+
+def _body_words(body: bytes) -> str:
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        return sse.error_words(sse.payload(sse.Event(text))) or text[:200]
+    except sse.StreamFailure:
+        return text[:200] or "(empty body)"
+
+
+def _other_channel(delta: Mapping[str, Any]) -> bool:
+    return bool(delta.get("tool_calls")) or any(delta.get(name) for name in _REASONING_FIELDS)
+
+
+def _finish_reason(value: Mapping[str, Any]) -> str | None:
+    choices = value.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else {}
+    reason = first.get("finish_reason") if isinstance(first, Mapping) else None
+    return reason if isinstance(reason, str) else None
+
+
+def first_sentence(pieces: Sequence[Piece]) -> tuple[str, float]:
+    """The first sentence of the joined text and the moment (ms) it was known to be complete.
+
+    It ends where one of `.!?` is followed by white space; the moment is that of the piece
+    in which that white space arrived. Without such a place the whole text is the sentence,
+    complete with the last piece. `pieces` must not be empty.
+    """
+    text = "".join(piece.text for piece in pieces)
+    match = _SENTENCE_END.search(text)
+    if match is None:
+        return text, pieces[-1].t_ms
+    seen = 0
+    for piece in pieces:
+        seen += len(piece.text)
+        if seen > match.end():
+            return text[: match.end()], piece.t_ms
+    raise AssertionError("the white space after the sentence lies in no piece")

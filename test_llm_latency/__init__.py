@@ -1,0 +1,1 @@
+"""The lab: eight steps on a streaming LLM server, in order, each runnable alone."""

@@ -1,0 +1,20 @@
+"""Step 1: is the server there, and what does it serve?"""
+
+from __future__ import annotations
+
+import pytest
+from pytest_llm_latency import relations
+from pytest_llm_latency.lab import Lab
+from pytest_llm_latency.plugin import Expect
+
+pytestmark = [
+    pytest.mark.llm_latency(step="server"),
+    pytest.mark.order(1),
+    pytest.mark.timeout(900, method="signal", func_only=True),
+]
+
+
+@pytest.mark.usefixtures("llm_client")
+def test_server(llm_lab: Lab, llm_expect: Expect) -> None:
+    """/health says ok; /props has the model's path, its context and its slots."""
+    llm_expect(*relations.server(llm_lab.server()))

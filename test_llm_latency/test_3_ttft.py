@@ -1,0 +1,20 @@
+"""Step 3: how long until the first text, five times, without the cache?"""
+
+from __future__ import annotations
+
+import pytest
+from pytest_llm_latency import relations
+from pytest_llm_latency.lab import Lab
+from pytest_llm_latency.plugin import Expect
+
+pytestmark = [
+    pytest.mark.llm_latency(step="ttft"),
+    pytest.mark.order(3),
+    pytest.mark.timeout(900, method="signal", func_only=True),
+]
+
+
+@pytest.mark.usefixtures("llm_client")
+def test_ttft(llm_lab: Lab, llm_expect: Expect) -> None:
+    """The first text comes before the end; the medians are the third of five."""
+    llm_expect(*relations.ttft(llm_lab.ttft()))

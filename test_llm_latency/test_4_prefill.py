@@ -1,0 +1,20 @@
+"""Step 4: the longer the prompt, the later the first text."""
+
+from __future__ import annotations
+
+import pytest
+from pytest_llm_latency import relations
+from pytest_llm_latency.lab import Lab
+from pytest_llm_latency.plugin import Expect
+
+pytestmark = [
+    pytest.mark.llm_latency(step="prefill"),
+    pytest.mark.order(4),
+    pytest.mark.timeout(900, method="signal", func_only=True),
+]
+
+
+@pytest.mark.usefixtures("llm_client")
+def test_prefill(llm_lab: Lab, llm_expect: Expect) -> None:
+    """Prompt tokens and TTFT grow with 0, 4 and 12 documents."""
+    llm_expect(*relations.prefill(llm_lab.prefill()))

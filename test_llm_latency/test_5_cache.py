@@ -1,0 +1,20 @@
+"""Step 5: what is the same from the front is not computed again."""
+
+from __future__ import annotations
+
+import pytest
+from pytest_llm_latency import relations
+from pytest_llm_latency.lab import Lab
+from pytest_llm_latency.plugin import Expect
+
+pytestmark = [
+    pytest.mark.llm_latency(step="cache"),
+    pytest.mark.order(5),
+    pytest.mark.timeout(900, method="signal", func_only=True),
+]
+
+
+@pytest.mark.usefixtures("llm_client")
+def test_cache(llm_lab: Lab, llm_expect: Expect) -> None:
+    """The repeated prompt is cheaper than the cold one and than one changed at its front."""
+    llm_expect(*relations.cache(llm_lab.cache()))

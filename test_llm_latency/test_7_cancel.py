@@ -1,0 +1,20 @@
+"""Step 7: when the listener interrupts, does the server stop?"""
+
+from __future__ import annotations
+
+import pytest
+from pytest_llm_latency import relations
+from pytest_llm_latency.lab import Lab
+from pytest_llm_latency.plugin import Expect
+
+pytestmark = [
+    pytest.mark.llm_latency(step="cancel"),
+    pytest.mark.order(7),
+    pytest.mark.timeout(900, method="signal", func_only=True),
+]
+
+
+@pytest.mark.usefixtures("llm_client")
+def test_cancel(llm_lab: Lab, llm_expect: Expect) -> None:
+    """A close stops the generation: the slot goes idle, and the log says so."""
+    llm_expect(*relations.cancel(llm_lab.cancel()))

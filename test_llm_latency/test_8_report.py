@@ -1,0 +1,20 @@
+"""Step 8: the numbers side by side."""
+
+from __future__ import annotations
+
+import pytest
+from pytest_llm_latency import relations
+from pytest_llm_latency.lab import Lab
+from pytest_llm_latency.plugin import Expect
+
+pytestmark = [
+    pytest.mark.llm_latency(step="report"),
+    pytest.mark.order(8),
+    pytest.mark.timeout(900, method="signal", func_only=True),
+]
+
+
+def test_report(llm_lab: Lab, llm_expect: Expect) -> None:
+    """Every value of the report is a copy from the file of its step."""
+    copied = llm_lab.report()
+    llm_expect(*relations.report(copied.report, copied.expected))
