@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from pytest_llm_latency import relations
 from pytest_llm_latency.lab import Lab
 from pytest_llm_latency.plugin import Expect

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from pytest_llm_latency import relations
 from pytest_llm_latency.lab import Lab
 from pytest_llm_latency.plugin import Expect
@@ -16,5 +17,4 @@ pytestmark = [
 
 def test_report(llm_lab: Lab, llm_expect: Expect) -> None:
     """Every value of the report is a copy from the file of its step."""
-    copied = llm_lab.report()
-    llm_expect(*relations.report(copied.report, copied.expected))
+    llm_expect(*relations.report(llm_lab.report()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .timeline import COLD_SHARE, Timeline
@@ -80,10 +79,9 @@ def warm_leg(name: str, leg: Timeline) -> Cause | None:
     )
 
 
-def cache_miss(legs: Mapping[str, Timeline], prompts: Mapping[str, str]) -> Cause:
+def cache_miss(second: Timeline) -> Cause:
     """The same prompt was processed again."""
-    second = legs["second"]
-    if second.cache_n == 0 or (second.cache_n is None and second.prompt_n is not None):
+    if second.cold is not False:
         return Cause(
             "cache-never-hits",
             f"the same prompt was processed in full again ({second.prompt_n} tokens, "
@@ -98,13 +96,12 @@ def cache_miss(legs: Mapping[str, Timeline], prompts: Mapping[str, str]) -> Caus
     )
 
 
-def changed_prefix_hit(legs: Mapping[str, Timeline], prompts: Mapping[str, str]) -> Cause:
+def changed_prefix_hit(leg: Timeline, prompt: str, changed_prompt: str) -> Cause:
     """A prompt that differs from its first character on was served from the cache."""
-    leg = legs["changed_prefix"]
     return Cause(
         "changed-prefix-hit",
         f"{leg.cache_n} tokens were reused although the prompts part at "
-        f"{parting(prompts['second'], prompts['changed_prefix'])}: does something answer from a "
+        f"{parting(prompt, changed_prompt)}: does something answer from a "
         "cache of responses, drop the system prompt, or shift the cache (--cache-reuse)?",
     )
 

@@ -6,7 +6,7 @@ Every request has a connection of its own, so that each is measured alike and a 
 
 from __future__ import annotations
 
-import json
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,15 +22,14 @@ import urllib3.connectionpool
 
 from . import sse
 from .errors import ConfigError, ServerError
-from .recording import End, EndKind, Recording, Request
+from .recording import End, EndKind, Recording, Reply, Request
 from .timeline import Timeline, derive
 
 CHAT_PATH = "/v1/chat/completions"
 
 if not hasattr(urllib3.HTTPResponse, "read1"):
     raise ConfigError(
-        f"urllib3 {urllib3.__version__} cannot read a stream as it arrives; "
-        "upgrade it: pip install 'urllib3>=2.2'"
+        "this urllib3 cannot read a stream as it arrives; upgrade it: pip install 'urllib3>=2.2'"
     )
 
 
@@ -93,11 +92,11 @@ class _Adapter(requests.adapters.HTTPAdapter):
         super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)  # type: ignore[no-untyped-call]
+        super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = self._pool_classes
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> urllib3.ProxyManager:
-        manager = super().proxy_manager_for(proxy, **kwargs)  # type: ignore[no-untyped-call]
+        manager = super().proxy_manager_for(proxy, **kwargs)
         manager.pool_classes_by_scheme = self._pool_classes
         return manager  # type: ignore[no-any-return]
 
@@ -105,22 +104,6 @@ class _Adapter(requests.adapters.HTTPAdapter):
 def _pool_class(pool: type[Any], connection: type[Any], stamps: _Stamps) -> type[Any]:
     bound = type(connection.__name__, (connection,), {"stamps": stamps})
     return type(pool.__name__, (pool,), {"ConnectionCls": bound})
-
-
-@dataclass(frozen=True)
-class Reply:
-    """The answer to a plain question: status, body bytes, and how long it took (ms)."""
-
-    status: int
-    body: bytes
-    took_ms: float
-
-    def json(self) -> Any:
-        """The body as JSON, None where it is none."""
-        try:
-            return json.loads(self.body)
-        except ValueError:
-            return None
 
 
 @dataclass
@@ -157,9 +140,7 @@ class Exchange:
             first_wait = deadlines.first_byte
             if self.close_at_ms is not None:
                 first_wait = min(first_wait, self.close_at_ms / 1000.0)
-            response = session.send(
-                request, timeout=(deadlines.connect, first_wait), stream=True, **settings
-            )
+            response = session.send(request, timeout=(deadlines.connect, first_wait), **settings)
             headers_ms = _since_ms(stamps.started)
             stream = sse.read_stream(response.raw, stamps.started)
             piece_seen = _PieceWatch() if self.close_on_piece else None
@@ -237,7 +218,9 @@ class Exchange:
         if _is_timeout(error):
             if stamps.socket is None:
                 return self._end(
-                    "deadline", stamps, f"connect deadline: no connection in {deadlines.connect:g} s"
+                    "deadline",
+                    stamps,
+                    f"connect deadline: no connection in {deadlines.connect:g} s",
                 )
             if self._close_is_due(stamps):
                 return self._end("closed", stamps)
@@ -313,10 +296,8 @@ class _Watchdog:
         self.fired = True
         socket = self._stamps.socket
         if socket is not None:
-            try:
+            with contextlib.suppress(OSError):  # it is gone already
                 socket.shutdown(2)
-            except OSError:
-                pass  # it is gone already, which is what the shutdown is for
 
     def cancel(self) -> None:
         self._timer.cancel()
@@ -363,9 +344,14 @@ class Client:
         request = session.prepare_request(
             requests.Request(method, self.base_url + path, headers=headers, json=body)
         )
-        settings = session.merge_environment_settings(request.url, {}, None, None, None)
-        settings["allow_redirects"] = False  # the key must not follow a redirect
-        settings.pop("stream")
+        merged = session.merge_environment_settings(request.url, {}, None, None, None)
+        settings: dict[str, Any] = {
+            "allow_redirects": False,  # the key must not follow a redirect
+            "stream": True,
+            "proxies": merged["proxies"],
+            "verify": merged["verify"],
+            "cert": merged["cert"],
+        }
         return session, request, settings
 
     def shown_headers(self, request: requests.PreparedRequest) -> dict[str, str]:
@@ -392,7 +378,7 @@ class Client:
         watchdog = _Watchdog(timeout_s, stamps)
         started = time.perf_counter()
         try:
-            response = session.send(request, timeout=timeout_s, stream=True, **settings)
+            response = session.send(request, timeout=timeout_s, **settings)
             content = response.raw.read(4 * 1024 * 1024, decode_content=True)
             return Reply(response.status_code, content, _since_ms(started))
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:

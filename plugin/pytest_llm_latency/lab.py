@@ -7,27 +7,29 @@ alone. It ties measurements to files; it does not judge and does not know pytest
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 from . import artifacts, sse, steps
-from .artifacts import Report, dump, parse, report_of
+from .artifacts import dump, parse, report_of
 from .errors import LatencyError
+from .results import (
+    CacheResult,
+    CancelResult,
+    PrefillResult,
+    ReportResult,
+    SentenceResult,
+    ServerResult,
+    SseResult,
+    TtftResult,
+)
 from .rundir import RunDirectory
 from .server.logs import RunLog
 
 T = TypeVar("T")
 STEPS = ("server", "sse", "ttft", "prefill", "cache", "sentence", "cancel", "report")
 REPORT_SOURCES = ("ttft.json", "prefill.json", "cache.json", "sentence.json", "cancel.json")
-
-
-@dataclass(frozen=True)
-class ReportResult:
-    """Step 8: the file as written and read back, and what its sources say."""
-
-    report: Report
-    expected: Report
 
 
 class Lab:
@@ -59,10 +61,10 @@ class Lab:
             raise result
         return result
 
-    def server(self) -> steps.ServerResult:
+    def server(self) -> ServerResult:
         """Step 1: health.json and props.json, as received."""
 
-        def measure() -> steps.ServerResult:
+        def measure() -> ServerResult:
             result = steps.measure_server(self._bench())
             for name, reply in (("health.json", result.health), ("props.json", result.props)):
                 if reply.status == 200:
@@ -71,10 +73,10 @@ class Lab:
 
         return self._once("server", measure)
 
-    def sse(self) -> steps.SseResult:
+    def sse(self) -> SseResult:
         """Step 2: sse.py, sse_raw.txt, chunks.jsonl."""
 
-        def measure() -> steps.SseResult:
+        def measure() -> SseResult:
             self._run.write("sse.py", Path(sse.__file__).read_bytes(), "sse")
             result = steps.measure_sse(self._bench())
             self._run.write("sse_raw.txt", result.raw, "sse")
@@ -83,50 +85,50 @@ class Lab:
 
         return self._once("sse", measure)
 
-    def ttft(self) -> steps.TtftResult:
+    def ttft(self) -> TtftResult:
         """Step 3: ttft.json."""
 
-        def measure() -> steps.TtftResult:
+        def measure() -> TtftResult:
             result = steps.measure_ttft(self._bench())
             self._run.write("ttft.json", dump(result.ttft), "ttft")
             return result
 
         return self._once("ttft", measure)
 
-    def prefill(self) -> steps.PrefillResult:
+    def prefill(self) -> PrefillResult:
         """Step 4: prefill.json."""
 
-        def measure() -> steps.PrefillResult:
+        def measure() -> PrefillResult:
             result = steps.measure_prefill(self._bench())
             self._run.write("prefill.json", dump(result.rows), "prefill")
             return result
 
         return self._once("prefill", measure)
 
-    def cache(self) -> steps.CacheResult:
+    def cache(self) -> CacheResult:
         """Step 5: cache.json."""
 
-        def measure() -> steps.CacheResult:
+        def measure() -> CacheResult:
             result = steps.measure_cache(self._bench())
             self._run.write("cache.json", dump(result.cache), "cache")
             return result
 
         return self._once("cache", measure)
 
-    def sentence(self) -> steps.SentenceResult:
+    def sentence(self) -> SentenceResult:
         """Step 6: sentence.json."""
 
-        def measure() -> steps.SentenceResult:
+        def measure() -> SentenceResult:
             result = steps.measure_sentence(self._bench())
             self._run.write("sentence.json", dump(result.sentence), "sentence")
             return result
 
         return self._once("sentence", measure)
 
-    def cancel(self) -> steps.CancelResult:
+    def cancel(self) -> CancelResult:
         """Step 7: cancel.json; the cases beside the contract's go into run.json."""
 
-        def measure() -> steps.CancelResult:
+        def measure() -> CancelResult:
             log = self._log()
             result = steps.measure_cancel(self._bench(), log)
             self._run.write("cancel.json", dump(result.cancel), "cancel")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .relations import Verdict
     from .rundir import RunDirectory
     from .server.ways import Server
-    from .session import Session
+
 
 class Expect(Protocol):
     """What the fixture `llm_expect` gives: judge verdicts, fail or skip with their words."""
@@ -75,7 +75,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_setup() -> Generator[None, object, object]:
     """Errors of ours are sentences for a person, not tracebacks."""
     try:
         return (yield)
@@ -84,7 +84,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_call() -> Generator[None, object, object]:
     """The same for the test itself."""
     try:
         return (yield)

@@ -69,6 +69,22 @@ class Recording:
         return b"".join(read.data for read in self.reads)
 
 
+@dataclass(frozen=True)
+class Reply:
+    """The answer to a plain question: status, body bytes, and how long it took (ms)."""
+
+    status: int
+    body: bytes
+    took_ms: float
+
+    def json(self) -> Any:
+        """The body as JSON, None where it is none."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+
 def dump(recording: Recording) -> str:
     """The recording as JSON Lines: a head, a line per read, an end (docs/evidence.md)."""
     head = {

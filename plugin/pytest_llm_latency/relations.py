@@ -10,23 +10,23 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import pairwise
+from typing import Any, Literal
 
 from . import causes, sse
-from .artifacts import Chunk, Report
+from .artifacts import Chunk
 from .causes import Cause
+from .results import (
+    CacheResult,
+    CancelResult,
+    PrefillResult,
+    ReportResult,
+    SentenceResult,
+    ServerResult,
+    SseResult,
+    TtftResult,
+)
 from .timeline import Timeline
-
-if TYPE_CHECKING:
-    from .steps import (
-        CacheResult,
-        CancelResult,
-        PrefillResult,
-        SentenceResult,
-        ServerResult,
-        SseResult,
-        TtftResult,
-    )
 
 Outcome = Literal["holds", "broken", "inconclusive", "not measurable"]
 
@@ -120,7 +120,7 @@ def cached_below_uncached(uncached: Timeline, cached: Timeline, step: str = "own
     holds = cached.ttft_ms is not None and all(
         a < b for a, b in pairs if a is not None and b is not None
     )
-    cause = causes.cache_miss({"second": cached}, {})
+    cause = causes.cache_miss(cached)
     return _verdict(step, relation, holds, numbers, cause)
 
 
@@ -214,13 +214,15 @@ def pieces_are_raw_content(raw: bytes, chunks: Sequence[Chunk]) -> Verdict:
 
 def times_never_fall(chunks: Sequence[Chunk]) -> Verdict:
     """Arrival times are in order."""
-    falls = [i for i, (a, b) in enumerate(zip(chunks, chunks[1:])) if b.t_ms < a.t_ms]
+    falls = [i for i, (a, b) in enumerate(pairwise(chunks)) if b.t_ms < a.t_ms]
     return _verdict(
         "sse",
         "t_ms never falls",
         not falls,
         f"{len(chunks)} pieces",
-        Cause("time-falls", f"piece {falls[0] + 2} is earlier than the one before") if falls else None,
+        Cause("time-falls", f"piece {falls[0] + 2} is earlier than the one before")
+        if falls
+        else None,
     )
 
 
@@ -244,7 +246,7 @@ def ttft(result: TtftResult) -> list[Verdict]:
             "ttft",
             "ttft < total in every run",
             below,
-            f"closest run: ttft {milliseconds(worst.ttft_ms)}, total {milliseconds(worst.total_ms)}",
+            f"closest: {milliseconds(worst.ttft_ms)} of {milliseconds(worst.total_ms)}",
             broken[0].cause if broken else Cause("one-piece", "the answer came in one read"),
         ),
         _verdict(
@@ -267,16 +269,18 @@ def prefill(result: PrefillResult) -> list[Verdict]:
         warm = causes.warm_leg("uncached", leg)
         if warm is not None:
             return [Verdict("prefill", "long > short", "inconclusive", f"docs {docs}", warm)]
-    pairs = list(zip(rows, rows[1:]))
-    if all(n is not None for n in prompt_n):
-        flat = next((p for p in pairs if p[0].prompt_n >= p[1].prompt_n), pairs[0])  # type: ignore[operator]
+    pairs = list(pairwise(rows))
+    known = [n for n in prompt_n if n is not None]
+    if len(known) == len(rows):
+        steps_n = list(pairwise(known))
+        flat = next((pair for pair in steps_n if pair[0] >= pair[1]), steps_n[0])
         verdicts.append(
             _verdict(
                 "prefill",
                 f"prompt_n grows with the documents ({docs})",
-                all(a.prompt_n < b.prompt_n for a, b in pairs),  # type: ignore[operator]
-                " < ".join(count(n) for n in prompt_n) + " tokens",
-                causes.prefill_flat(flat[0].prompt_n, flat[1].prompt_n),
+                all(a < b for a, b in steps_n),
+                ", ".join(map(count, prompt_n)) + " tokens",
+                causes.prefill_flat(*flat),
             )
         )
     falling = next((p for p in pairs if p[0].ttft_ms >= p[1].ttft_ms), pairs[0])
@@ -285,7 +289,7 @@ def prefill(result: PrefillResult) -> list[Verdict]:
             "prefill",
             f"ttft grows with the documents ({docs})",
             all(a.ttft_ms < b.ttft_ms for a, b in pairs),
-            " < ".join(milliseconds(row.ttft_ms) for row in rows),
+            ", ".join(milliseconds(row.ttft_ms) for row in rows),
             causes.prefill_flat(falling[0].prompt_n, falling[1].prompt_n),
         )
     )
@@ -294,37 +298,40 @@ def prefill(result: PrefillResult) -> list[Verdict]:
 
 def cache(result: CacheResult) -> list[Verdict]:
     """Step 5: cached < uncached, by tokens and by time, against both cold legs."""
-    artifact = result.cache
-    for name in ("first", "changed_prefix"):
-        warm = causes.warm_leg(name, result.legs[name])
-        if warm is not None and name == "first":
-            return [Verdict("cache", "cached < uncached", "inconclusive", "no cold leg", warm)]
+    warm = causes.warm_leg("first", result.legs["first"])
+    if warm is not None:
+        return [Verdict("cache", "cached < uncached", "inconclusive", "no cold leg", warm)]
+    artifact, legs, prompts = result.cache, result.legs, result.prompts
+    second = artifact.second
+    missed = causes.cache_miss(legs["second"])
+    changed = legs["changed_prefix"]
+    hit = (
+        causes.changed_prefix_hit(changed, prompts["second"], prompts["changed_prefix"])
+        if changed.cold is False
+        else missed
+    )
     verdicts = []
-    for cold_name, cause in (
-        ("first", causes.cache_miss),
-        ("changed_prefix", causes.changed_prefix_hit),
+    for name, cold_leg, cause in (
+        ("first", artifact.first, missed),
+        ("changed_prefix", artifact.changed_prefix, hit),
     ):
-        cold_leg, second = getattr(artifact, cold_name), artifact.second
-        missed = second.prompt_n is not None and second.prompt_n >= artifact.first.prompt_n
-        why = (causes.cache_miss if missed else cause)(result.legs, result.prompts)
-        relation = f"second < {cold_name}"
         if cold_leg.prompt_n is not None and second.prompt_n is not None:
             verdicts.append(
                 _verdict(
                     "cache",
-                    f"{relation} in prompt_n",
+                    f"second < {name} in prompt_n",
                     second.prompt_n < cold_leg.prompt_n,
-                    f"{count(second.prompt_n)} < {count(cold_leg.prompt_n)} tokens",
-                    why,
+                    f"{count(second.prompt_n)} against {count(cold_leg.prompt_n)} tokens",
+                    cause,
                 )
             )
         verdicts.append(
             _verdict(
                 "cache",
-                f"{relation} in ttft",
+                f"second < {name} in ttft",
                 second.ttft_ms < cold_leg.ttft_ms,
-                f"{milliseconds(second.ttft_ms)} < {milliseconds(cold_leg.ttft_ms)}",
-                why,
+                f"{milliseconds(second.ttft_ms)} against {milliseconds(cold_leg.ttft_ms)}",
+                cause,
             )
         )
     return verdicts
@@ -369,7 +376,9 @@ def cancel(result: CancelResult) -> list[Verdict]:
             "the answer ended even before a close right after its first piece: nothing was "
             "cancelled. Ask for a longer answer (llm_plan.cancel_question, cancel_max_tokens)",
         )
-        return [Verdict("cancel", "the close stops the server", "inconclusive", fewer.numbers, ended)]
+        return [
+            Verdict("cancel", "the close stops the server", "inconclusive", fewer.numbers, ended)
+        ]
     verdicts = [fewer]
     if result.slots_missing is not None:
         verdicts.append(
@@ -418,10 +427,10 @@ def cancel(result: CancelResult) -> list[Verdict]:
     return verdicts
 
 
-def report(found: Report, expected: Report) -> list[Verdict]:
+def report(result: ReportResult) -> list[Verdict]:
     """Step 8: every value equals its source."""
-    values: Mapping[str, Any] = vars(found)
-    differing = [name for name, value in vars(expected).items() if values[name] != value]
+    values: Mapping[str, Any] = vars(result.report)
+    differing = [name for name, value in vars(result.expected).items() if values[name] != value]
     return [
         _verdict(
             "report",

@@ -16,7 +16,7 @@ import pytest
 
 from . import kb
 from .client import Client
-from .errors import ConfigError, LatencyError, ServerError
+from .errors import ConfigError, LatencyError
 from .lab import Lab
 from .options import Settings
 from .plan import Plan
@@ -124,7 +124,9 @@ class Session:
         shown = [f"{facts['url']} ({facts['kind']})"]
         if facts.get("model"):
             shown.append(f"model {Path(str(facts['model'])).name}")
-        shown += [f"{name} {facts[name]}" for name in ("n_ctx", "slots", "build") if facts.get(name)]
+        shown += [
+            f"{name} {facts[name]}" for name in ("n_ctx", "slots", "build") if facts.get(name)
+        ]
         self._server_line = ", ".join(shown)
         if self._progress.active:
             self._reporter.ensure_newline()
@@ -179,9 +181,7 @@ class Session:
 
     def summarize(self, reporter: pytest.TerminalReporter) -> None:
         """Write the table."""
-        write_summary(
-            reporter, self._server_line, self._verdicts, self.run.notes(), self.run.path
-        )
+        write_summary(reporter, self._server_line, self._verdicts, self.run.notes(), self.run.path)
 
     def end(self) -> None:
         """Write run.json a last time and give the directory free."""

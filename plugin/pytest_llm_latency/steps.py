@@ -6,6 +6,7 @@ Raises StreamError where an answer cannot be used, ConfigError where the prompt 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import secrets
@@ -13,14 +14,26 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from itertools import pairwise
+from typing import Any, TypeVar
 
 from . import sse
 from .artifacts import Cache, CacheLeg, Cancel, Chunk, PrefillRow, Sentence, Ttft, TtftRun
-from .client import Client, Exchange, Reply
+from .client import Client, Exchange
 from .errors import ConfigError, ServerError, StreamError
 from .plan import Messages, Plan
-from .recording import Recording
+from .recording import Recording, Reply
+from .results import (
+    CacheResult,
+    CancelCase,
+    CancelResult,
+    Phase,
+    PrefillResult,
+    SentenceResult,
+    ServerResult,
+    SseResult,
+    TtftResult,
+)
 from .server.logs import RunLog
 from .serverlog import cancel_line
 from .slots import Poll, answer_of, slots_state
@@ -37,7 +50,6 @@ IDLE_DEADLINE_IN_PREFILL_S = 120.0
 LOG_DEADLINE_S = 2.0
 
 T = TypeVar("T")
-Phase = Literal["prefill", "generation", "ended"]
 
 
 @dataclass(frozen=True)
@@ -161,27 +173,10 @@ def _cold(
     return measure(salt), salt
 
 
-@dataclass(frozen=True)
-class ServerResult:
-    """Step 1: the two bodies as received, and as JSON (None where they are none)."""
-
-    health: Reply
-    props: Reply
-
-
 def measure_server(bench: Bench) -> ServerResult:
     """Step 1."""
     bench.progress("server")
     return ServerResult(bench.client.get("/health"), bench.client.get("/props"))
-
-
-@dataclass(frozen=True)
-class SseResult:
-    """Step 2: the raw bytes, the pieces that `sse.stream` returned, the derived timeline."""
-
-    raw: bytes
-    chunks: tuple[Chunk, ...]
-    timeline: Timeline
 
 
 def measure_sse(bench: Bench) -> SseResult:
@@ -190,23 +185,14 @@ def measure_sse(bench: Bench) -> SseResult:
     exchange = Exchange(bench.client, "sse/stream")
     raw = io.BytesIO()
     pieces: list[dict[str, Any]] = []
-    try:
+    # Where the stream fails, the timeline has the words, and the relation judges them.
+    with contextlib.suppress(sse.StreamFailure):
         pieces, _, _ = sse.stream(
             bench.plan.short(), bench.plan.max_tokens, raw_out=raw, send=exchange.send
         )
-    except sse.StreamFailure:
-        pass  # the timeline has the words, and the relation judges them
     assert exchange.recording is not None
     chunks = tuple(Chunk(piece["t_ms"], piece["text"]) for piece in pieces)
     return SseResult(raw.getvalue(), chunks, derive(exchange.recording))
-
-
-@dataclass(frozen=True)
-class TtftResult:
-    """Step 3."""
-
-    ttft: Ttft
-    timelines: tuple[Timeline, ...]
 
 
 def measure_ttft(bench: Bench) -> TtftResult:
@@ -223,9 +209,9 @@ def measure_ttft(bench: Bench) -> TtftResult:
         return tuple(timelines)
 
     timelines, salt = _cold(bench, "ttft", measure, lambda legs: legs)
-    runs = tuple(
-        TtftRun(_ms(leg.ttft_ms), _ms(leg.total_ms), leg.tokens) for leg in timelines
-    )
+    runs = tuple(TtftRun(_ms(leg.ttft_ms), _ms(leg.total_ms), leg.tokens) for leg in timelines)
+    later_ms = statistics.median(run.ttft_ms for run in runs[1:]) if len(runs) > 1 else 0.0
+    bench.note("ttft", f"the first run took {runs[0].ttft_ms:.0f} ms, the later {later_ms:.0f} ms")
     return TtftResult(
         Ttft(
             runs,
@@ -240,14 +226,6 @@ def measure_ttft(bench: Bench) -> TtftResult:
 def _ms(value: float | None) -> float:
     assert value is not None  # `usable` saw a piece
     return value
-
-
-@dataclass(frozen=True)
-class PrefillResult:
-    """Step 4. `timelines` are the cold legs of all rounds."""
-
-    rows: tuple[PrefillRow, ...]
-    timelines: tuple[Timeline, ...]
 
 
 def measure_prefill(bench: Bench) -> PrefillResult:
@@ -267,7 +245,7 @@ def measure_prefill(bench: Bench) -> PrefillResult:
     rounds = _rounds(
         first,
         lambda number: measure(salt and secrets.token_hex(8), number),
-        lambda legs: all(_ms(a.ttft_ms) < _ms(b.ttft_ms) for a, b in zip(legs, legs[1:])),
+        lambda legs: all(_ms(a.ttft_ms) < _ms(b.ttft_ms) for a, b in pairwise(legs)),
     )
     rows = tuple(
         PrefillRow(
@@ -282,9 +260,7 @@ def measure_prefill(bench: Bench) -> PrefillResult:
     return PrefillResult(rows, tuple(leg for legs in rounds for leg in legs))
 
 
-def _rounds(
-    first: T, measure: Callable[[int], T], times_agree: Callable[[T], bool]
-) -> list[T]:
+def _rounds(first: T, measure: Callable[[int], T], times_agree: Callable[[T], bool]) -> list[T]:
     """One round where the times say what they should, else an odd number for medians."""
     rounds = [first]
     if not times_agree(first):
@@ -302,21 +278,12 @@ def _median_ms(values: Sequence[float | None]) -> float | None:
     return statistics.median(known) if len(known) == len(values) else None
 
 
-CACHE_LEGS = ("first", "second", "changed_prefix", "changed_suffix")
-
-
-@dataclass(frozen=True)
-class CacheResult:
-    """Step 5. `legs` are the timelines of the last round by name; `prompts` the system
-    prompts of the legs, to say where two of them part."""
-
-    cache: Cache
-    legs: Mapping[str, Timeline]
-    prompts: Mapping[str, str]
+# The changed suffix comes while the slot still holds the prompt that it shares its front with.
+CACHE_LEGS = ("first", "second", "changed_suffix", "changed_prefix")
 
 
 def measure_cache(bench: Bench) -> CacheResult:
-    """Step 5: cold, again, changed at the front, changed at the end."""
+    """Step 5: cold, again, changed at the end, changed at the front."""
     plan = bench.plan
 
     def prompts(salt: str | None) -> dict[str, Messages]:
@@ -324,12 +291,10 @@ def measure_cache(bench: Bench) -> CacheResult:
         return {
             "first": same,
             "second": same,
-            "changed_prefix": plan.with_documents(
-                bench.documents, salt, before=plan.changed_line
-            ),
             "changed_suffix": plan.with_documents(
                 bench.documents, salt, after="\n\n" + plan.changed_line.strip()
             ),
+            "changed_prefix": plan.with_documents(bench.documents, salt, before=plan.changed_line),
         }
 
     def measure(salt: str | None, number: int = 1) -> dict[str, Timeline]:
@@ -354,9 +319,12 @@ def measure_cache(bench: Bench) -> CacheResult:
     rounds = _rounds(
         first,
         lambda number: measure(salt and secrets.token_hex(8), number),
-        lambda legs: _ms(legs["second"].ttft_ms)
-        < min(_ms(legs["first"].ttft_ms), _ms(legs["changed_prefix"].ttft_ms)),
+        lambda legs: (
+            _ms(legs["second"].ttft_ms)
+            < min(_ms(legs["first"].ttft_ms), _ms(legs["changed_prefix"].ttft_ms))
+        ),
     )
+    _note_suffix(bench, rounds[-1])
     legs = {
         name: CacheLeg(
             _median_count([legs[name].prompt_n for legs in rounds]),
@@ -371,12 +339,13 @@ def measure_cache(bench: Bench) -> CacheResult:
     )
 
 
-@dataclass(frozen=True)
-class SentenceResult:
-    """Step 6."""
-
-    sentence: Sentence
-    timeline: Timeline
+def _note_suffix(bench: Bench, legs: Mapping[str, Timeline]) -> None:
+    front, end = legs["changed_prefix"], legs["changed_suffix"]
+    bench.note(
+        "cache",
+        f"the changing line at the front: {front.prompt_n} tokens processed, first text after "
+        f"{_ms(front.ttft_ms):.0f} ms; at the end: {end.prompt_n} tokens, {_ms(end.ttft_ms):.0f} ms",
+    )
 
 
 def measure_sentence(bench: Bench) -> SentenceResult:
@@ -393,35 +362,6 @@ def measure_sentence(bench: Bench) -> SentenceResult:
         ),
         timeline,
     )
-
-
-@dataclass(frozen=True)
-class CancelCase:
-    """One close. `idle_after_ms` counts from the close, None: not seen idle, or no `/slots`;
-    the slot was last seen busy `resolution_ms` before that. `log_line` names our task."""
-
-    name: str
-    phase: Phase
-    max_tokens: int
-    received_tokens: int
-    closed_at_ms: float
-    idle_after_ms: float | None
-    resolution_ms: float | None
-    waited_ms: float | None
-    log_line: str | None
-
-
-@dataclass(frozen=True)
-class CancelResult:
-    """Step 7. `slots_missing` says why the slot could not be watched, None: it could.
-    `log_source` is None where there is no log. `next_error` is what went wrong with the next
-    request, None: it was answered. `cases[0]` is the contract's."""
-
-    cancel: Cancel
-    cases: tuple[CancelCase, ...]
-    slots_missing: str | None
-    log_source: str | None
-    next_error: str | None
 
 
 def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
@@ -443,9 +383,7 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
     if contract.phase != "generation":
         bench.progress("cancel, closing after the first piece")
         cases.append(
-            watcher.close(
-                "first-piece", plan.cancel(), plan.cancel_max_tokens, close_on_piece=True
-            )
+            watcher.close("first-piece", plan.cancel(), plan.cancel_max_tokens, close_on_piece=True)
         )
     if contract.phase == "ended":
         contract = cases.pop()

@@ -176,9 +176,12 @@ def _transport_error(recording: Recording) -> str | None:
         return f"HTTP {recording.status}: {_body_words(recording.body)}"
     if recording.end.kind in ("broken", "deadline"):
         return recording.end.detail
-    if recording.status == 200 and not b"data:" in recording.body:
-        if recording.end.kind != "closed":
-            return f"the answer is no event stream: {_body_words(recording.body)}"
+    if (
+        recording.status == 200
+        and recording.end.kind != "closed"
+        and b"data:" not in recording.body
+    ):
+        return f"the answer is no event stream: {_body_words(recording.body)}"
     return None
 
 

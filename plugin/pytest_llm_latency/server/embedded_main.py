@@ -1,7 +1,8 @@
 """Serves a GGUF file with llama.cpp's own HTTP server, in this process, until it is killed.
 
 A program of its own (`python embedded_main.py --model FILE --port N`): the server must not
-run in the process that measures. It must not import the package: it runs by its path. Its options are spelled as llama-server's.
+run in the process that measures. It must not import the package: it runs by its path. Its
+options are spelled as llama-server's.
 """
 
 from __future__ import annotations

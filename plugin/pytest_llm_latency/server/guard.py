@@ -47,7 +47,7 @@ def main() -> int:
                 pass
         _stop(child)
 
-    def stop_when_told(signum: int, frame: object) -> None:
+    def stop_when_told(_signum: int, _frame: object) -> None:
         child.terminate()
 
     signal.signal(signal.SIGTERM, stop_when_told)

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..errors import ConfigError, LatencyError, ServerError, ServerStartError
 from ..client import Client
+from ..errors import ConfigError, LatencyError, ServerError, ServerStartError
 from .own import own_command, own_kind
 from .process import log_tail, port_is_taken, wait_until_healthy
 

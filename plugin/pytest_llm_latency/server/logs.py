@@ -19,7 +19,8 @@ _COMMAND_TIMEOUT_S = 30.0
 class Log(Protocol):
     """A log that grows. `source` names it for messages."""
 
-    source: str
+    @property
+    def source(self) -> str: ...
 
     def read(self) -> bytes:
         """All of it so far. Raises ConfigError where it cannot be read."""

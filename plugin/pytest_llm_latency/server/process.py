@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ..errors import ServerError, ServerStartError
 from ..client import Client
+from ..errors import ServerError, ServerStartError
 
 GUARD = Path(__file__).with_name("guard.py")
 POLL_S = 0.02

@@ -111,9 +111,7 @@ def open_server(wanted: Wanted, log_path: Path, progress: Progress) -> Iterator[
             yield Server(base_url, kind, own=True, log=FileLog(log_path, "the server's output"))
 
 
-def wait_for_url(
-    base_url: str, api_key: str | None, deadline_s: float, progress: Progress
-) -> None:
+def wait_for_url(base_url: str, api_key: str | None, deadline_s: float, progress: Progress) -> None:
     """Wait while a server loads its model; make sure that it is an LLM server.
 
     Raises ServerError that says what was found instead.
