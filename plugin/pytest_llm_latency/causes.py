@@ -85,9 +85,9 @@ def cache_miss(second: Timeline) -> Cause:
         return Cause(
             "cache-never-hits",
             f"the same prompt was processed in full again ({second.prompt_n} tokens, "
-            f"{second.cache_n or 0} reused): prompt caching is off (--no-cache-prompt, or a proxy "
-            "that drops cache_prompt), another slot answered (use -np 1), or this model cannot "
-            "roll its cache back (sliding window: try --swa-full)",
+            f"{second.cache_n or 0} reused): prompt caching is off or cache_prompt is dropped on "
+            "the way, another slot answered (try -np 1), or this model cannot roll its cache back "
+            "(sliding window: try --swa-full)",
         )
     return Cause(
         "cache-time",

@@ -25,6 +25,7 @@ from .errors import ConfigError, ServerError
 from .recording import End, EndKind, Recording, Reply, Request
 from .timeline import Timeline, derive
 
+MAX_REPLY_BYTES = 4 * 1024 * 1024
 CHAT_PATH = "/v1/chat/completions"
 
 if not hasattr(urllib3.HTTPResponse, "read1"):
@@ -166,7 +167,7 @@ class Exchange:
                 elif piece_seen is not None and piece_seen.feed(read.data):
                     end = self._end("closed", stamps)
             if end is None:
-                end = self._natural_end(reads, stamps)
+                end = self._natural_end(reads, stamps, watchdog)
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             end = self._failure(error, stamps, watchdog, response is not None)
         finally:
@@ -198,11 +199,17 @@ class Exchange:
     def _end(self, kind: EndKind, stamps: _Stamps, detail: str = "") -> End:
         return End(kind, _since_ms(stamps.started), detail)
 
-    def _natural_end(self, reads: Sequence[sse.Read], stamps: _Stamps) -> End:
+    def _natural_end(self, reads: Sequence[sse.Read], stamps: _Stamps, watchdog: _Watchdog) -> End:
+        if watchdog.fired:
+            return self._total_deadline(stamps)
         done = any(event.data == sse.DONE for _, event in sse.timed_events(reads))
         if not done and self._close_is_due(stamps):
             return self._end("closed", stamps)
         return self._end("done" if done else "eof", stamps)
+
+    def _total_deadline(self, stamps: _Stamps) -> End:
+        total_s = self.client.deadlines.total
+        return self._end("deadline", stamps, f"total deadline: not finished after {total_s:g} s")
 
     def _close_is_due(self, stamps: _Stamps) -> bool:
         return self.close_at_ms is not None and _since_ms(stamps.started) >= self.close_at_ms
@@ -212,9 +219,7 @@ class Exchange:
     ) -> End:
         deadlines = self.client.deadlines
         if watchdog.fired:
-            return self._end(
-                "deadline", stamps, f"total deadline: not finished after {deadlines.total:g} s"
-            )
+            return self._total_deadline(stamps)
         if _is_timeout(error):
             if stamps.socket is None:
                 return self._end(
@@ -379,7 +384,9 @@ class Client:
         started = time.perf_counter()
         try:
             response = session.send(request, timeout=timeout_s, **settings)
-            content = response.raw.read(4 * 1024 * 1024, decode_content=True)
+            content = response.raw.read(MAX_REPLY_BYTES, decode_content=True)
+            if watchdog.fired:
+                raise TimeoutError
             return Reply(response.status_code, content, _since_ms(started))
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             words = (

@@ -10,6 +10,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -173,6 +174,27 @@ def add_options(parser: pytest.Parser) -> None:
             option.flag, dest=option.dest, default=None, metavar=option.metavar, help=option.help
         )
         parser.addini(option.dest, f"default of {option.flag}: {option.help}", default=None)
+
+
+def check_ini_was_found(config: pytest.Config) -> None:
+    """Raise pytest.UsageError where a path among our options made pytest miss its ini file.
+
+    Before it knows a plugin's options, pytest takes every argument that is an existing path
+    for a place to look for its ini file: `--llm-kb DIR` hides the one of this directory.
+    """
+    args = config.invocation_params.args
+    flags = {option.flag for option in OPTIONS if option.parse is _path}
+    trapped = [
+        (flag, value) for flag, value in pairwise(args) if flag in flags and Path(value).exists()
+    ]
+    here = config.invocation_params.dir
+    expected = next((p for d in (here, *here.parents) if (p := d / "pytest.ini").is_file()), None)
+    if trapped and expected is not None and config.inipath != expected:
+        flag, value = trapped[0]
+        raise pytest.UsageError(
+            f"{flag} {value}: pytest took this path for the place of its ini file and missed "
+            f"{expected}; write {flag}={value}"
+        )
 
 
 def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None) -> Settings:

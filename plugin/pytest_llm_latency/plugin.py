@@ -6,13 +6,13 @@ in every pytest run of everyone who has it installed.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from .errors import LatencyError
-from .options import Settings, add_options, resolve
+from .options import Settings, add_options, check_ini_was_found, resolve
 
 if TYPE_CHECKING:
     from .client import Client
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .relations import Verdict
     from .rundir import RunDirectory
     from .server.ways import Server
+    from .session import Session
 
 
 class Expect(Protocol):
@@ -33,7 +34,7 @@ MARKER = "llm_latency"
 FIXTURES = frozenset(
     ("llm_artifacts", "llm_client", "llm_expect", "llm_lab", "llm_server", "llm_settings")
 )
-_session_key = pytest.StashKey["Session"]()
+_session_key: pytest.StashKey[Session] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
+    check_ini_was_found(config)
     config.addinivalue_line(
         "markers",
         f"{MARKER}(step): a step of the LLM latency lab, or a test of your own that measures "
@@ -50,73 +52,28 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Where this run measures, check all that can be checked before it begins."""
     config = session.config
     if config.option.collectonly or not any(_measures(item) for item in session.items):
         return
+    from .hooks import MeasuringHooks, RefusingHooks
     from .session import Session
 
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(RefusingHooks(_measures), "llm-latency-refusing")
+        return
     try:
-        config.stash[_session_key] = Session.begin(config, resolve(config), session.items)
+        measuring = Session.begin(config, resolve(config), session.items)
     except LatencyError as error:
         raise pytest.UsageError(str(error)) from None
+    config.stash[_session_key] = measuring
+    config.pluginmanager.register(MeasuringHooks(measuring), "llm-latency-measuring")
 
 
 def _measures(item: pytest.Item) -> bool:
     return not FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
-
-
-def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    """Say which server is meant; start none."""
-    session = config.stash.get(_session_key, None)
-    return session.header() if session is not None else []
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup() -> Generator[None, object, object]:
-    """Errors of ours are sentences for a person, not tracebacks."""
-    try:
-        return (yield)
-    except LatencyError as error:
-        pytest.fail(str(error), pytrace=False)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Generator[None, object, object]:
-    """The same for the test itself."""
-    try:
-        return (yield)
-    except LatencyError as error:
-        pytest.fail(str(error), pytrace=False)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the outcome of every step in run.json."""
-    report = yield
-    session = item.config.stash.get(_session_key, None)
-    marker = item.get_closest_marker(MARKER)
-    if session is not None and marker is not None:
-        session.reported(marker.kwargs.get("step"), report)
-    return report
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table of verdicts."""
-    session = terminalreporter.config.stash.get(_session_key, None)
-    if session is not None:
-        session.summarize(terminalreporter)
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Give the run's directory free."""
-    session = config.stash.get(_session_key, None)
-    if session is not None:
-        session.end()
 
 
 @pytest.fixture(scope="session")

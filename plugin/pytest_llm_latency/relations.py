@@ -154,7 +154,7 @@ def server(result: ServerResult) -> list[Verdict]:
         if not ok
     ]
     cause = Cause("props-incomplete", f"/props lacks a usable {', '.join(missing)}")
-    shown = f"n_ctx {count(n_ctx)}, slots {count(slots)}"
+    shown = f"n_ctx {n_ctx}, slots {slots}"
     return [health_verdict, _verdict("server", f"/props: {relation}", not missing, shown, cause)]
 
 

@@ -105,6 +105,8 @@ class RunDirectory:
     def keep(self, recording: Recording) -> None:
         """Write a recording's evidence file, named after its label."""
         step = recording.label.partition("/")[0]
+        if self._index["steps"].get(step, {}).get("run") != self.run_id:
+            self.begin_step(step)  # a user's own test, which no lab step announced
         self.write(f"{EVIDENCE}/{recording.label}.jsonl", dump_recording(recording), step)
 
     def keep_text(self, label: str, text: str) -> None:

@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -60,11 +60,6 @@ class Session:
 
         Raises ConfigError, before anything was started.
         """
-        if hasattr(config, "workerinput"):
-            raise ConfigError(
-                "pytest-xdist: workers that measure one server measure each other; "
-                "run the latency tests without -n"
-            )
         markers = [item.get_closest_marker("llm_latency") for item in items]
         steps = frozenset(m.kwargs["step"] for m in markers if m and "step" in m.kwargs)
         documents = kb.read(*_kb_directory(settings))
@@ -161,6 +156,7 @@ class Session:
         measured, with their words."""
         __tracebackhide__ = True
         self.progress("")
+        verdicts = [replace(verdict, step=step) for verdict in verdicts]
         self._verdicts.extend(verdicts)
         self.run.finish_step(step, verdicts=[asdict(verdict) for verdict in verdicts])
         bad = [v for v in verdicts if v.outcome in ("broken", "inconclusive")]

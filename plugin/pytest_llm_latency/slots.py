@@ -13,10 +13,12 @@ from . import sse
 @dataclass(frozen=True)
 class Answer:
     """`busy`: slots that are processing, None if the answer does not say; then `missing`
-    says why."""
+    says why. `finished`: the slot of the latest task has no next token, so that its answer
+    came to its own end; None: not said."""
 
     busy: int | None
     missing: str | None = None
+    finished: bool | None = None
 
 
 def answer_of(status: int, body: bytes | str) -> Answer:
@@ -33,7 +35,8 @@ def answer_of(status: int, body: bytes | str) -> Answer:
     states = [_is_busy(slot) for slot in value]
     if None in states:
         return Answer(None, "the slots of /slots have neither is_processing nor state")
-    return Answer(sum(map(bool, states)))
+    latest = max(value, key=lambda slot: _number(slot.get("id_task")))
+    return Answer(sum(map(bool, states)), finished=_is_finished(latest))
 
 
 def _is_busy(slot: Any) -> bool | None:
@@ -42,6 +45,18 @@ def _is_busy(slot: Any) -> bool | None:
     if isinstance(slot.get("is_processing"), bool):
         return bool(slot["is_processing"])
     return slot["state"] != 0 if isinstance(slot.get("state"), int) else None
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else -1
+
+
+def _is_finished(slot: Any) -> bool | None:
+    token = slot.get("next_token")
+    if isinstance(token, list) and token:
+        token = token[0]
+    has_next = token.get("has_next_token") if isinstance(token, dict) else None
+    return not has_next if isinstance(has_next, bool) else None
 
 
 @dataclass(frozen=True)
@@ -58,6 +73,11 @@ class Poll:
         """Whether a slot is processing, None if the answer does not say."""
         busy = answer_of(self.status, self.body).busy
         return None if busy is None else busy > 0
+
+    @property
+    def finished(self) -> bool | None:
+        """Whether the latest task came to its own end, None if the answer does not say."""
+        return answer_of(self.status, self.body).finished
 
     def plain(self) -> dict[str, Any]:
         """As JSON data, for the evidence file."""

@@ -48,6 +48,8 @@ POLL_IN_GENERATION_S = 0.005
 IDLE_DEADLINE_S = 30.0
 IDLE_DEADLINE_IN_PREFILL_S = 120.0
 LOG_DEADLINE_S = 2.0
+# An answer that ends before even a close after its first piece is asked for longer.
+LONGER_ANSWERS = (1, 8)
 
 T = TypeVar("T")
 
@@ -343,8 +345,9 @@ def _note_suffix(bench: Bench, legs: Mapping[str, Timeline]) -> None:
     front, end = legs["changed_prefix"], legs["changed_suffix"]
     bench.note(
         "cache",
-        f"the changing line at the front: {front.prompt_n} tokens processed, first text after "
-        f"{_ms(front.ttft_ms):.0f} ms; at the end: {end.prompt_n} tokens, {_ms(end.ttft_ms):.0f} ms",
+        f"the changing line at the front: {front.prompt_n} tokens processed, "
+        f"{_ms(front.ttft_ms):.0f} ms to the first text; at the end: {end.prompt_n} tokens, "
+        f"{_ms(end.ttft_ms):.0f} ms",
     )
 
 
@@ -373,20 +376,27 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
     contract = watcher.close(
         "close-at", plan.cancel(), plan.cancel_max_tokens, close_at_ms=plan.cancel_close_at_ms
     )
-    cases = []
+    cases = [contract]
+    for attempt, factor in enumerate(LONGER_ANSWERS, 1):
+        if cases[-1].phase == "generation":
+            break
+        bench.progress("cancel, closing after the first piece")
+        cases.append(
+            watcher.close(
+                f"first-piece-{attempt}",
+                plan.cancel(),
+                factor * plan.cancel_max_tokens,
+                close_on_piece=True,
+            )
+        )
     if contract.phase == "ended":
+        contract = cases[-1]
         bench.note(
             "cancel",
             f"the answer had ended before the close at {plan.cancel_close_at_ms:g} ms, which "
-            "proves nothing: measured again with a close right after the first piece",
+            "proves nothing: measured again with a close right after the first piece "
+            f"(max_tokens {contract.max_tokens})",
         )
-    if contract.phase != "generation":
-        bench.progress("cancel, closing after the first piece")
-        cases.append(
-            watcher.close("first-piece", plan.cancel(), plan.cancel_max_tokens, close_on_piece=True)
-        )
-    if contract.phase == "ended":
-        contract = cases.pop()
     bench.progress("cancel, closing during a long prefill")
     cases.append(
         watcher.close(
@@ -405,7 +415,7 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
     )
     return CancelResult(
         cancel,
-        (contract, *cases),
+        (contract, *(case for case in cases if case is not contract)),
         slots_missing,
         log.source if log is not None else None,
         _next_error(bench),
@@ -458,27 +468,27 @@ class _Watcher:
         timeline = derive(recording)
         if timeline.error is not None:
             usable(recording)
-        phase: Phase = (
-            "ended"
-            if timeline.done or timeline.finish_reason or timeline.closed_at_ms is None
-            else ("generation" if timeline.pieces else "prefill")
-        )
+        ended = bool(timeline.done or timeline.finish_reason or timeline.closed_at_ms is None)
+        phase: Phase = "generation" if timeline.pieces else "prefill"
         polls = self._poll(closed, phase) if self.has_slots else []
         self.bench.keep_text(
             f"cancel/{name}.polls.jsonl",
             "".join(json.dumps(poll.plain()) + "\n" for poll in polls),
         )
+        # The whole answer may have been under way when the connection was closed.
+        ended = ended or bool(polls and polls[-1].finished)
+        log_line = None if ended else self._log_line(log_before)
         idle = slots_state(polls)
         return CancelCase(
             name=name,
-            phase=phase,
+            phase="ended" if ended else phase,
             max_tokens=max_tokens,
             received_tokens=len(timeline.pieces),
             closed_at_ms=recording.end.t_ms,
             idle_after_ms=idle.idle_after_ms,
             resolution_ms=idle.resolution_ms,
             waited_ms=polls[-1].answered_ms if polls else None,
-            log_line=self._log_line(log_before) if phase != "ended" else None,
+            log_line=log_line,
         )
 
     def _poll(self, closed: float, phase: Phase) -> list[Poll]:

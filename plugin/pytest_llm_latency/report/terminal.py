@@ -61,7 +61,7 @@ def write_summary(
     directory: Path | None,
 ) -> None:
     """The table: step, relation, numbers, verdict; then notes, and where the files are."""
-    reporter.section("LLM latency", sep="=")
+    reporter.write_sep("=", "LLM latency")
     if server:
         reporter.write_line(f"server: {inert(server)}")
     widths = [

@@ -1,0 +1,35 @@
+# Each target makes its own virtual environment; PYTHON chooses the interpreter.
+PYTHON ?= python3
+
+.PHONY: lab test slow lint bench clean
+
+lab: .venv/lab.installed
+	.venv/lab/bin/python -m pytest -v
+
+test: .venv/test.installed
+	.venv/test/bin/python -m pytest plugin/tests
+
+slow: .venv/test.installed
+	.venv/test/bin/python -m pip install -q -e '.[local]'
+	.venv/test/bin/python -m pytest plugin/tests -m slow
+
+lint: .venv/test.installed
+	.venv/test/bin/ruff check .
+	.venv/test/bin/ruff format --check .
+	.venv/test/bin/mypy
+
+bench: .venv/test.installed
+	.venv/test/bin/python bench/unused_plugin.py
+
+.venv/lab.installed: pyproject.toml
+	$(PYTHON) -m venv .venv/lab
+	.venv/lab/bin/python -m pip install -q -e '.[local]'
+	touch $@
+
+.venv/test.installed: pyproject.toml
+	$(PYTHON) -m venv .venv/test
+	.venv/test/bin/python -m pip install -q -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist voice plugin/*.egg-info

@@ -1,0 +1,48 @@
+"""Fixtures of the plugin's own tests: a small real model, and the real server on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import tiny_model
+
+from pytest_llm_latency.server.own import own_command
+from pytest_llm_latency.server.process import free_port, guarded
+
+pytest_plugins = ["pytester", "pytest_llm_latency.plugin"]
+
+ROOT = Path(__file__).parents[2]
+Serve = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small model: the whole lab in two seconds."""
+    return tiny_model.write(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+@pytest.fixture(scope="session")
+def slow_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A larger one whose 256 tokens outlast half a second."""
+    path = tmp_path_factory.mktemp("model") / "slow.gguf"
+    return tiny_model.write(path, layers=8, width=512, heads=8)
+
+
+@pytest.fixture
+def serve(tmp_path: Path, tiny_gguf: Path) -> Iterator[Serve]:
+    """Start the real server with options of one's own: `serve("--parallel", "4")` -> URL."""
+    import contextlib
+
+    with contextlib.ExitStack() as stack:
+
+        def start(*args: str, gguf: Path = tiny_gguf) -> str:
+            port = free_port()
+            url = f"http://127.0.0.1:{port}"
+            command = own_command("local", gguf, port, args)
+            log_path = tmp_path / f"server-{port}.log"
+            stack.enter_context(guarded(command, log_path, url, 60.0, lambda _: None))
+            return url
+
+        yield start

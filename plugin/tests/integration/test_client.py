@@ -1,0 +1,225 @@
+"""The client against servers that do exactly one thing: framing, buffering, closes, deadlines."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from scripted import (
+    Connection,
+    Request,
+    end_events,
+    event,
+    role_event,
+    serving,
+    text_event,
+    wait_until,
+)
+
+from pytest_llm_latency import relations
+from pytest_llm_latency.client import Client, Deadlines
+from pytest_llm_latency.errors import ServerError
+from pytest_llm_latency.recording import Recording
+from pytest_llm_latency.sse import MESSAGES
+from pytest_llm_latency.timeline import derive
+
+GAP_S = 0.05
+
+
+def paced(connection: Connection, request: Request) -> None:
+    """A role chunk at once, then ten pieces at a beat, close-delimited or chunked."""
+    chunked = request.body["max_tokens"] == 1
+    if chunked:
+        connection.chunked_head()
+    else:
+        connection.head()
+    send = connection.chunk if chunked else connection.send
+    send(role_event())
+    for number in range(10):
+        time.sleep(GAP_S)
+        send(text_event(f"{number} "))
+    send(end_events(tokens=30))
+    if chunked:
+        connection.send("0\r\n\r\n")
+
+
+@pytest.mark.parametrize("max_tokens", [1, 2], ids=["chunked", "close-delimited"])
+def test_pieces_are_stamped_as_they_arrive_in_both_framings(max_tokens: int) -> None:
+    """A reader that waits for full buffers would see all ten at the end."""
+    with serving(paced) as server:
+        timeline = Client(server.base_url).stream(MESSAGES, max_tokens)
+    assert timeline.text == "0 1 2 3 4 5 6 7 8 9 "
+    assert timeline.done
+    assert timeline.tokens == 30  # the server's count, not the ten pieces
+    times = [piece.t_ms for piece in timeline.pieces]
+    span = times[-1] - times[0]
+    assert span > 5 * GAP_S * 1000
+    assert timeline.ttft_ms is not None
+    assert timeline.ttft_ms < span / 2
+    assert relations.ttft_below_total(timeline).outcome == "holds"
+
+
+def test_a_burst_at_the_end_is_named() -> None:
+    def withheld(connection: Connection, _: Request) -> None:
+        connection.head()
+        time.sleep(0.5)
+        connection.send("".join(text_event("w ") for _ in range(30)) + "data: [DONE]\n\n")
+
+    with serving(withheld) as server:
+        timeline = Client(server.base_url).stream(MESSAGES)
+    verdict = relations.ttft_below_total(timeline)
+    assert verdict.cause is not None
+    assert verdict.cause.code == "burst"
+
+
+def test_the_close_is_real() -> None:
+    """The server sees the end of the connection while the client's objects still live."""
+    closes: list[str] = []
+
+    def script(connection: Connection, _: Request) -> None:
+        connection.chunked_head()
+        connection.chunk(text_event("a"))
+        closes.append(connection.wait_for_close())
+
+    with serving(script) as server:
+        client = Client(server.base_url)
+        recording = client.record(MESSAGES, close_on_piece=True)
+        assert wait_until(lambda: bool(closes))
+        assert recording.end.kind == "closed"
+        assert derive(recording).text == "a"
+        # in the silence before the first byte, and of headers, too
+        for head in (True, False):
+
+            def silent(connection: Connection, _: Request, head: bool = head) -> None:
+                if head:
+                    connection.chunked_head()
+                closes.append(connection.wait_for_close())
+
+            with serving(silent) as quiet:
+                recording = Client(quiet.base_url).record(MESSAGES, close_at_ms=100.0)
+                assert recording.end.kind == "closed"
+                assert recording.end.t_ms >= 100.0
+                count = len(closes)
+                assert wait_until(lambda count=count: len(closes) >= count)
+    assert "open" not in closes
+
+
+@pytest.mark.parametrize(
+    ("deadlines", "script", "words"),
+    [
+        (Deadlines(first_byte=0.2), lambda c, r: c.wait_for_close(), "first byte deadline: no answer in 0.2 s"),
+        (Deadlines(gap=0.2), lambda c, r: (c.head(), c.send(text_event("a")), c.wait_for_close()),
+         "gap deadline: nothing for 0.2 s"),
+        (Deadlines(total=0.4, gap=0.3), lambda c, r: drip(c), "total deadline: not finished after 0.4 s"),
+    ],
+)  # fmt: skip
+def test_deadlines_are_named(deadlines: Deadlines, script: object, words: str) -> None:
+    with serving(script) as server:  # type: ignore[arg-type]
+        recording = Client(server.base_url, deadlines=deadlines).record(MESSAGES)
+    assert recording.end.kind == "deadline"
+    assert recording.end.detail == words
+    assert derive(recording).error == words
+
+
+def drip(connection: Connection) -> None:
+    connection.head()
+    for _ in range(100):
+        connection.send(":")
+        time.sleep(0.05)
+
+
+def test_an_endless_stream_is_ended_by_its_bytes() -> None:
+    def endless(connection: Connection, _: Request) -> None:
+        connection.head()
+        while True:
+            connection.send(text_event("x" * 1000))
+
+    with serving(endless) as server:
+        recording = Client(server.base_url, max_bytes=100_000).record(MESSAGES)
+    assert recording.end.kind == "broken"
+    assert "more than 100,000 bytes" in recording.end.detail
+    assert len(recording.body) < 300_000
+
+
+def test_a_broken_connection_is_an_error_with_what_came_before() -> None:
+    def broken(connection: Connection, _: Request) -> None:
+        connection.chunked_head()
+        connection.chunk(text_event("a"))
+        connection.send("ff\r\ndata: half")
+
+    with serving(broken) as server:
+        recording = Client(server.base_url).record(MESSAGES)
+    timeline = derive(recording)
+    assert timeline.text == "a"
+    assert recording.end.kind == "broken"
+    assert (timeline.error or "").startswith("the connection broke: ")
+
+
+def test_a_cut_off_body_without_done_is_cut_short() -> None:
+    def cut(connection: Connection, _: Request) -> None:
+        connection.head()
+        connection.send(text_event("a"))
+
+    with serving(cut) as server:
+        timeline = Client(server.base_url).stream(MESSAGES)
+    assert timeline.cut_short
+    assert relations.ttft_below_total(timeline).cause.code == "cut-short"  # type: ignore[union-attr]
+
+
+def test_keep_alive_comments_error_events_and_no_space() -> None:
+    def script(connection: Connection, _: Request) -> None:
+        connection.head()
+        connection.send(": ping - 12:00\r\n\r\n:\n\n")
+        connection.send('data:{"choices":[{"delta":{"content":"a"}}]}\r\n\r')
+        time.sleep(0.02)
+        connection.send("\n" + event({"error": {"message": "out of memory"}}) + "data: [DONE]\n\n")
+
+    with serving(script) as server:
+        timeline = Client(server.base_url).stream(MESSAGES)
+    assert timeline.text == "a"
+    assert timeline.error == "the server reports inside the stream: out of memory"
+
+
+def test_a_redirect_does_not_carry_the_key_away() -> None:
+    def elsewhere(connection: Connection, _: Request) -> None:
+        connection.reply({"data": []})
+
+    with serving(elsewhere) as other:
+
+        def redirect(connection: Connection, _: Request) -> None:
+            connection.send(
+                f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {other.base_url}/x\r\n"
+                "Content-Length: 0\r\n\r\n"
+            )
+
+        with serving(redirect) as server:
+            client = Client(server.base_url, api_key="hunter2")
+            recording = client.record(MESSAGES)
+            assert client.get("/v1/models").status == 307
+    assert recording.status == 307
+    assert other.requests == []
+    assert server.requests[0].headers["authorization"] == "Bearer hunter2"
+    assert "hunter2" not in repr(recording) + repr(client.__dict__)
+
+
+def test_loopback_ignores_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with serving(paced) as server:
+        assert Client(server.base_url).stream(MESSAGES, 1).done
+
+
+def test_a_plain_question_has_a_deadline() -> None:
+    with (
+        serving(lambda c, r: drip(c)) as server,
+        pytest.raises(ServerError, match=r"no answer in 0\.3 s"),
+    ):  # type: ignore[arg-type]
+        Client(server.base_url).get("/health", timeout_s=0.3)
+
+
+def test_every_recording_is_kept_also_a_failed_one() -> None:
+    kept: list[Recording] = []
+    Client("http://127.0.0.1:9", keep=kept.append).record(MESSAGES)
+    assert kept[0].status is None
+    assert kept[0].end.detail == "cannot connect: [Errno 111] Connection refused"
+    assert derive(kept[0]).error

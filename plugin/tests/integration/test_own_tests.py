@@ -1,0 +1,137 @@
+"""A plugin, not only a suite: users' own tests and their own questions, as the README shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scripted import Request, relay, serving
+
+from .conftest import summary
+
+OWN_TEST = """
+from pytest_llm_latency import relations
+
+GREETING = [{"role": "user", "content": "Good morning, I need an appointment."}]
+
+def test_greeting_streams(llm_client, llm_expect):
+    answer = llm_client.stream(GREETING, max_tokens=32)
+    llm_expect(relations.ttft_below_total(answer))
+
+def test_a_repeated_prompt_is_cached(llm_client, llm_expect):
+    prompt = [{"role": "user", "content": "List our opening hours. " * 40}]
+    cold = llm_client.stream(prompt, max_tokens=8, cache_prompt=False)
+    again = llm_client.stream(prompt, max_tokens=8)
+    llm_expect(relations.cached_below_uncached(cold, again))
+"""
+
+
+@pytest.fixture
+def own_server(tiny_gguf: Path) -> list[str]:
+    return [f"--llm-gguf={tiny_gguf}", "--llm-server=local"]
+
+
+def test_a_test_of_one_s_own(pytester: pytest.Pytester, own_server: list[str]) -> None:
+    pytester.makepyfile(OWN_TEST)
+    result = pytester.runpytest_subprocess("--strict-markers", *own_server)
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["test_greeting_streams * ttft < total * holds *"])
+    run = json.loads((pytester.path / "voice/llm/run.json").read_text())
+    assert run["steps"]["test_greeting_streams"]["verdicts"][0]["outcome"] == "holds"
+    assert (pytester.path / "voice/llm/evidence/own/1.jsonl").exists()
+    assert (pytester.path / "voice/llm/evidence/own/3.jsonl").exists()
+
+
+def no_cache(request: Request) -> None:
+    """What a proxy does that does not know `cache_prompt`, before a server without a cache."""
+    if request.body and "cache_prompt" in request.body:
+        request.body["cache_prompt"] = False
+
+
+def test_it_fails_with_the_same_words(pytester: pytest.Pytester, serve: Callable[..., str]) -> None:
+    """A dead cache: the relation's words and cause, no traceback."""
+    pytester.makepyfile(OWN_TEST)
+    with serving(relay(serve(), no_cache)) as proxy:
+        result = pytester.runpytest_subprocess(f"--llm-url={proxy.base_url}")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*test_a_repeated_prompt_is_cached: broken: cached < uncached",
+            "*  prompt_n * against *, ttft * ms against * ms",
+            "*  cause cache-never-hits: the same prompt was processed in full again *",
+        ]
+    )
+    assert "pytest_llm_latency/" not in summary(result)
+
+
+def test_a_plan_of_one_s_own(pytester: pytest.Pytester, own_server: list[str]) -> None:
+    pytester.makeconftest(
+        """
+        from dataclasses import replace
+        import pytest
+        from pytest_llm_latency.plan import Plan
+
+        @pytest.fixture(scope="session")
+        def llm_plan():
+            return replace(
+                Plan(), question="Where is the bus stop?", max_tokens=16, ttft_runs=3,
+                cancel_close_at_ms=5.0,
+            )
+        """
+    )
+    result = pytester.runpytest_subprocess(
+        "--pyargs", "test_llm_latency", "-k", "ttft or sse or cancel", *own_server
+    )
+    result.assert_outcomes(passed=3, deselected=5)
+    directory = pytester.path / "voice" / "llm"
+    ttft = json.loads((directory / "ttft.json").read_text())
+    assert [run["tokens"] for run in ttft["runs"]] == [16, 16, 16]
+    head = json.loads((directory / "evidence/sse/stream.jsonl").read_text().split("\n")[0])
+    assert head["request"]["body"]["messages"][1]["content"] == "Where is the bus stop?"
+
+
+def test_server_args_of_one_s_own(pytester: pytest.Pytester, own_server: list[str]) -> None:
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def llm_server_args():
+            return ("--ctx-size", "4096")
+        """
+    )
+    pytester.makepyfile(
+        "def test_one(llm_server, llm_artifacts): assert llm_artifacts.path.is_dir()"
+    )
+    result = pytester.runpytest_subprocess(*own_server)
+    result.assert_outcomes(passed=1)
+    assert "n_ctx 4096" in summary(result)
+
+
+def test_a_broken_lab_fails_the_right_step_in_ten_lines(
+    pytester: pytest.Pytester, serve: Callable[..., str]
+) -> None:
+    with serving(relay(serve(), no_cache)) as proxy:
+        result = pytester.runpytest_subprocess(
+            "--pyargs", "test_llm_latency", f"--llm-url={proxy.base_url}"
+        )
+    result.assert_outcomes(passed=7, failed=1)
+    printed = summary(result).split("FAILURES")[1].split("LLM latency")[0].strip("=\n ").split("\n")
+    assert len(printed) <= 11  # the test's name and ten lines
+    assert "cause cache-never-hits" in "\n".join(printed)
+
+
+def test_no_slots_is_skipped_with_the_reason(
+    pytester: pytest.Pytester, own_server: list[str]
+) -> None:
+    result = pytester.runpytest_subprocess(
+        "--pyargs", "test_llm_latency", *own_server, "--llm-server-args=--no-slots", "-rs"
+    )
+    result.assert_outcomes(passed=7, skipped=1)
+    assert "the server offers no /slots: HTTP 501" in summary(result)
+    cancel = json.loads((pytester.path / "voice/llm/cancel.json").read_text())
+    assert cancel["slot_idle_after_ms"] is None
+    report = json.loads((pytester.path / "voice/llm/report.json").read_text())
+    assert report["cancel_idle_ms"] is None

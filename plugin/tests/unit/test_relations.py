@@ -1,0 +1,291 @@
+"""Every relation seen to hold and seen to break, with the numbers in its words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_llm_latency import relations
+from pytest_llm_latency.artifacts import (
+    Cache,
+    CacheLeg,
+    Cancel,
+    Chunk,
+    PrefillRow,
+    Report,
+    Sentence,
+    Ttft,
+    TtftRun,
+)
+from pytest_llm_latency.causes import parting
+from pytest_llm_latency.recording import Reply
+from pytest_llm_latency.relations import Verdict
+from pytest_llm_latency.results import (
+    CacheResult,
+    CancelCase,
+    CancelResult,
+    PrefillResult,
+    ReportResult,
+    SentenceResult,
+    ServerResult,
+    SseResult,
+    TtftResult,
+)
+from pytest_llm_latency.timeline import Piece, Timeline
+
+
+def answer(
+    ttft: float = 100.0,
+    gap: float = 20.0,
+    count: int = 20,
+    *,
+    prompt_n: int = 100,
+    cache_n: int = 0,
+    generated: float = 380.0,
+) -> Timeline:
+    """An answer whose pieces come `gap` ms apart."""
+    pieces = tuple(Piece(ttft + gap * i, "w ") for i in range(count))
+    timings = {"prompt_n": prompt_n, "cache_n": cache_n, "predicted_ms": generated}
+    return Timeline(
+        pieces=pieces,
+        total_ms=pieces[-1].t_ms + 1,
+        timings=timings,
+        finish_reason="stop",
+        done=True,
+        reads=count,
+    )
+
+
+def outcomes(verdicts: list[Verdict]) -> set[str]:
+    return {verdict.outcome for verdict in verdicts}
+
+
+def broken(verdicts: list[Verdict]) -> list[tuple[str, str]]:
+    """(relation, cause code) of what does not hold."""
+    return [(v.relation, v.cause.code if v.cause else "") for v in verdicts if v.outcome != "holds"]
+
+
+def reply(body: str, status: int = 200) -> Reply:
+    return Reply(status, body.encode(), 1.0)
+
+
+PROPS = '{"model_path": "m", "total_slots": 1, "default_generation_settings": {"n_ctx": 8192}}'
+
+
+def test_server() -> None:
+    ok = reply('{"status": "ok"}')
+    assert outcomes(relations.server(ServerResult(ok, reply(PROPS)))) == {"holds"}
+    verdicts = relations.server(ServerResult(reply('{"status": "error"}'), reply(PROPS)))
+    assert broken(verdicts) == [("/health: status is ok", "not-healthy")]
+    for changed in ('"n_ctx": 0', '"n_ctx": "8192"', '"n_ctx": null'):
+        props = reply(PROPS.replace('"n_ctx": 8192', changed))
+        assert broken(relations.server(ServerResult(ok, props)))[0][1] == "props-incomplete"
+    verdicts = relations.server(ServerResult(ok, reply("nothing here", 404)))
+    assert outcomes(verdicts) == {"holds", "not measurable"}
+
+
+RAW = (
+    b'data: {"choices":[{"delta":{"role":"assistant","content":null}}]}\n\n'
+    b'data: {"choices":[{"delta":{"content":"w "}}]}\n\n'
+    b'data: {"choices":[{"delta":{"content":""}}]}\n\n'
+    b'data: {"choices":[{"delta":{"content":"w "}}]}\n\ndata: [DONE]\n\n'
+)
+
+
+@pytest.mark.parametrize("raw", [RAW, RAW.replace(b"\n", b"\r\n")])
+def test_sse(raw: bytes) -> None:
+    chunks = (Chunk(1.0, "w "), Chunk(2.0, "w "))
+    result = SseResult(raw, chunks, answer(count=2))
+    assert outcomes(relations.sse_stream(result)) == {"holds"}
+    for wrong in (chunks[:1], (*chunks, chunks[0]), (Chunk(1.0, "w"), chunks[1]), ()):
+        assert ("the pieces equal the raw content, piece for piece", "pieces-differ") in broken(
+            relations.sse_stream(replace(result, chunks=wrong))
+        )
+    fallen = replace(result, chunks=(chunks[1], chunks[0]))
+    assert ("t_ms never falls", "time-falls") in broken(relations.sse_stream(fallen))
+    cut = replace(result, timeline=replace(result.timeline, done=False, finish_reason=None))
+    assert ("data: [DONE] ends the stream", "cut-short") in broken(relations.sse_stream(cut))
+    failed = replace(result, timeline=replace(result.timeline, error="T"))
+    assert ("data: [DONE] ends the stream", "stream-error") in broken(relations.sse_stream(failed))
+    no_done = replace(result, timeline=replace(result.timeline, done=False))
+    assert outcomes(relations.sse_stream(no_done)) == {"holds"}
+
+
+def test_a_burst_is_no_stream() -> None:
+    assert relations.ttft_below_total(answer()).outcome == "holds"
+    verdict = relations.ttft_below_total(answer(ttft=3000.0, gap=0.05, generated=2900.0))
+    assert verdict.outcome == "broken"
+    assert verdict.cause is not None
+    assert verdict.cause.code == "burst"
+    assert "20 pieces" in verdict.cause.sentence
+    assert "after 3.0 s" in verdict.cause.sentence
+    assert "proxy_buffering off" in verdict.cause.sentence
+
+
+def test_a_burst_is_seen_without_the_server_s_times() -> None:
+    timeline = replace(answer(ttft=3000.0, gap=0.5), timings={})
+    assert broken([relations.ttft_below_total(timeline)]) == [("ttft < total", "burst")]
+    # a long prefill before a fast generation is none
+    fast = answer(ttft=3000.0, gap=0.5, generated=10.0)
+    assert relations.ttft_below_total(fast).outcome == "holds"
+
+
+def test_clumps_are_no_burst() -> None:
+    pieces = tuple(Piece(100.0 + 210.0 * (i // 8), "w") for i in range(64))
+    timeline = replace(answer(generated=1700.0), pieces=pieces, total_ms=1800.0)
+    assert relations.ttft_below_total(timeline).outcome == "holds"
+
+
+def test_all_in_one_read_is_not_below() -> None:
+    timeline = replace(answer(count=1), total_ms=100.0)
+    assert broken([relations.ttft_below_total(timeline)]) == [("ttft < total", "one-piece")]
+
+
+def ttft_result(*totals: float) -> TtftResult:
+    runs = tuple(TtftRun(100.0 + i, total, 20) for i, total in enumerate(totals))
+    return TtftResult(Ttft(runs, 102.0, sorted(totals)[2]), (answer(),) * 5)
+
+
+def test_ttft() -> None:
+    good = ttft_result(500, 501, 502, 503, 504)
+    assert outcomes(relations.ttft(good)) == {"holds"}
+    equal = ttft_result(500, 501, 102, 503, 504)
+    assert ("ttft < total in every run", "one-piece") in broken(relations.ttft(equal))
+    moved = replace(good, ttft=replace(good.ttft, ttft_p50=102.5))
+    assert broken(relations.ttft(moved)) == [("the p50 are the medians", "not-the-median")]
+
+
+def prefill_result(*rows: tuple[int | None, float]) -> PrefillResult:
+    made = [PrefillRow(d, n, 1.0, t) for d, (n, t) in zip((0, 4, 12), rows)]
+    return PrefillResult(tuple(made), (answer(),))
+
+
+def test_prefill() -> None:
+    good = prefill_result((60, 100.0), (500, 900.0), (1300, 4000.0))
+    assert outcomes(relations.prefill(good)) == {"holds"}
+    flat = prefill_result((60, 100.0), (500, 900.0), (500, 901.0))
+    assert broken(relations.prefill(flat)) == [
+        ("prompt_n grows with the documents (0, 4, 12)", "prompt-not-growing")
+    ]
+    busy = prefill_result((60, 5000.0), (500, 900.0), (1300, 4000.0))
+    assert broken(relations.prefill(busy)) == [
+        ("ttft grows with the documents (0, 4, 12)", "prefill-time")
+    ]
+    uncounted = prefill_result((None, 100.0), (None, 900.0), (None, 4000.0))
+    assert [v.relation for v in relations.prefill(uncounted)] == [
+        "ttft grows with the documents (0, 4, 12)"
+    ]
+    warm = replace(good, timelines=(answer(prompt_n=100, cache_n=900),))
+    assert outcomes(relations.prefill(warm)) == {"inconclusive"}
+
+
+def cache_result(
+    first: tuple[int, int], second: tuple[int, int], changed: tuple[int, int]
+) -> CacheResult:
+    """Legs as (prompt_n, cache_n); times follow the tokens."""
+    legs = {
+        name: answer(ttft=10.0 + n, prompt_n=n, cache_n=reused)
+        for name, (n, reused) in zip(
+            ("first", "second", "changed_prefix"), (first, second, changed)
+        )
+    }
+    cache = Cache(**{name: CacheLeg(leg.prompt_n, leg.ttft_ms or 0) for name, leg in legs.items()})
+    prompts = {"second": "You are a phone", "changed_prefix": "Current time: 14:05. You are"}
+    return CacheResult(cache, legs, prompts)
+
+
+def codes(result: CacheResult) -> set[str]:
+    return {code for _, code in broken(relations.cache(result))}
+
+
+def test_cache() -> None:
+    assert codes(cache_result((1300, 0), (1, 1299), (1310, 0))) == set()
+    assert codes(cache_result((1300, 0), (1300, 0), (1310, 0))) == {"cache-never-hits"}
+    assert codes(cache_result((1300, 0), (1, 1299), (1, 1309))) == {"changed-prefix-hit"}
+    # a cold leg that was warm proves nothing, above all not that the cache is broken
+    warm = cache_result((1, 1299), (1, 1299), (1310, 0))
+    assert codes(warm) == {"cold-leg-was-warm"}
+    assert outcomes(relations.cache(warm)) == {"inconclusive"}
+
+
+def test_cache_by_time() -> None:
+    result = cache_result((1300, 0), (1, 1299), (1310, 0))
+    slow = replace(result.cache, second=replace(result.cache.second, ttft_ms=9999.0))
+    assert codes(replace(result, cache=slow)) == {"cache-time"}
+
+
+def test_the_parting_of_two_prompts_is_shown() -> None:
+    assert (
+        parting("v=1;the same", "v=2;the same")
+        == "character 3 ('v=1;the same' against 'v=2;the same')"
+    )
+
+
+def test_sentence() -> None:
+    good = SentenceResult(Sentence(10.0, 20.0, 30.0, "A.", "A. B."), answer())
+    assert outcomes(relations.sentence(good)) == {"holds"}
+    late = replace(good, sentence=replace(good.sentence, first_sentence_ms=31.0))
+    assert broken(relations.sentence(late)) == [("ttft <= first sentence <= total", "order")]
+    other = replace(good, sentence=replace(good.sentence, first_sentence="B."))
+    assert broken(relations.sentence(other))[0][1] == "not-a-prefix"
+
+
+CASE = CancelCase(
+    "close-at", "generation", 256, 18, 500.0, 40.0, 5.0, 40.0, "cancel task, id_task = 4"
+)
+CANCEL = CancelResult(Cancel(256, 18, 500.0, 40.0), (CASE,), None, "the log", None)
+
+
+def test_cancel() -> None:
+    assert outcomes(relations.cancel(CANCEL)) == {"holds"}
+
+
+@pytest.mark.parametrize(
+    ("result", "relation", "code"),
+    [
+        (replace(CANCEL, cancel=replace(CANCEL.cancel, received_tokens=256)),
+         "received < max_tokens", "answer-ended"),
+        (replace(CANCEL, cases=(replace(CASE, phase="ended"),)),
+         "the close stops the server", "answer-ended"),
+        (replace(CANCEL, cases=(replace(CASE, idle_after_ms=None, log_line=None),), log_source=None),
+         "the slot goes idle after the close", "cancel-ignored"),
+        (replace(CANCEL, cases=(replace(CASE, idle_after_ms=None),)),
+         "the slot goes idle after the close", "cancel-logged-but-running"),
+        (replace(CANCEL, cases=(replace(CASE, log_line=None),)),
+         "the log has the task's cancel line", "cancel-not-logged"),
+        (replace(CANCEL, next_error="stalled"), "the next request is answered", "next-request-suffers"),
+        (replace(CANCEL, slots_missing="HTTP 501"), "the slot goes idle after the close", "no-slots"),
+    ],
+)  # fmt: skip
+def test_cancel_breaks(result: CancelResult, relation: str, code: str) -> None:
+    assert broken(relations.cancel(result)) == [(relation, code)]
+
+
+def test_a_missing_log_leaves_the_slot_as_proof() -> None:
+    result = replace(CANCEL, log_source=None, cases=(replace(CASE, log_line=None),))
+    assert outcomes(relations.cancel(result)) == {"holds"}
+
+
+def test_report() -> None:
+    values = Report(1.0, 2.0, 3.0, 4, 5.0, 6.0, None)
+    assert outcomes(relations.report(ReportResult(values, values))) == {"holds"}
+    rounded = replace(values, total_p50_ms=2.1)
+    verdicts = relations.report(ReportResult(rounded, values))
+    assert verdicts[0].cause is not None
+    assert verdicts[0].cause.sentence.startswith("total_p50_ms differ")
+
+
+def test_a_verdict_says_numbers_relation_and_cause_in_three_lines() -> None:
+    lines = relations.ttft_below_total(replace(answer(), error="T")).lines()
+    assert lines == ["own: broken: ttft < total", "  no whole answer", "  cause stream-error: T"]
+
+
+def test_relations_for_a_user_s_own_timelines() -> None:
+    short, long = answer(10.0, prompt_n=50), answer(90.0, prompt_n=500)
+    cached = answer(9.0, prompt_n=1, cache_n=499)
+    assert relations.long_above_short(short, long).outcome == "holds"
+    assert relations.long_above_short(long, short).outcome == "broken"
+    assert relations.cached_below_uncached(long, cached).outcome == "holds"
+    assert relations.cached_below_uncached(long, long).outcome == "broken"
+    assert relations.cached_below_uncached(cached, cached).outcome == "inconclusive"

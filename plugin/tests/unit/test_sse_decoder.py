@@ -1,0 +1,87 @@
+"""The decoder against the WHATWG's rules and examples, under every split."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_llm_latency.sse import Decoder, Event
+
+
+def decode(*chunks: bytes) -> list[Event]:
+    decoder = Decoder()
+    return list(itertools.chain.from_iterable(map(decoder.feed, chunks)))
+
+
+def data(*chunks: bytes) -> list[str]:
+    return [event.data for event in decode(*chunks)]
+
+
+@pytest.mark.parametrize(
+    ("stream", "events"),
+    [
+        # the examples of the standard, section "Interpreting an event stream"
+        (b"data: YHOO\ndata: +2\ndata: 10\n\n", ["YHOO\n+2\n10"]),
+        (b": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n\n",
+         ["first event", "second event", " third event"]),
+        (b"data\n\ndata\ndata\n\ndata:", ["", "\n"]),
+        (b"data:test\n\ndata: test\n\n", ["test", "test"]),
+        # line ends
+        (b"data: a\r\ndata: b\r\n\r\n", ["a\nb"]),
+        (b"data: a\rdata: b\r\r", ["a\nb"]),
+        (b"data: a\n\rdata: b\r\n\n", ["a", "b"]),
+        # what is no event
+        (b"event: x\n\n", []),
+        (b":\n\n:\n\n", []),
+        (b"data: never closed\n", []),
+        (b"retry: 10\n\nfoo: bar\n\n", []),
+        # text
+        ("\ufeffdata: bom\n\n".encode(), ["bom"]),
+        ("data: \ufeffinner\n\n".encode(), ["\ufeffinner"]),
+        ("data: a\u2028b\x0bc\n\n".encode(), ["a\u2028b\x0bc"]),
+        (b"data: \xe5\xa5\n\n", ["\ufffd"]),
+        (b"data:{\"choices\":[]}\n\n", ['{"choices":[]}']),
+    ],
+)  # fmt: skip
+def test_streams(stream: bytes, events: list[str]) -> None:
+    assert data(stream) == events
+    assert data(*(bytes([byte]) for byte in stream)) == events
+    for at in range(len(stream)):
+        assert data(stream[:at], stream[at:]) == events
+
+
+def test_type_and_id() -> None:
+    first, second = decode(b"event: ping\nid: 7\ndata: a\n\nid: 8\0\ndata: b\n\n")
+    assert (first.type, first.id) == ("ping", "7")
+    assert (second.type, second.id) == ("message", "7")  # an id with NUL is ignored
+
+
+def test_a_split_character_is_whole() -> None:
+    assert data(b"data: \xe5\xa5", b"\xbd\n\n") == ["好"]
+
+
+def test_a_crlf_split_between_two_reads_is_one_line_end() -> None:
+    assert data(b"data: a\r", b"\n\r", b"\ndata: b\r\n", b"\r\n") == ["a", "b"]
+
+
+@given(
+    st.lists(st.text(st.characters(blacklist_characters="\r\n\0", blacklist_categories=["Cs"]))),
+    st.sampled_from([b"\n", b"\r\n", b"\r"]),
+    st.data(),
+)
+def test_any_text_survives_any_split(texts: list[str], end: bytes, choice: st.DataObject) -> None:
+    stream = b"".join(b"data: " + text.encode() + end + end for text in texts)
+    cuts = sorted(choice.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    parts = [stream[a:b] for a, b in itertools.pairwise([0, *cuts, len(stream)])]
+    assert data(*parts) == texts
+
+
+def test_a_long_line_is_searched_once() -> None:
+    """Doubling the bytes may not quadruple the work: counted in bytes scanned, not in time."""
+    decoder = Decoder()
+    for _ in range(1000):
+        assert decoder.feed(b"x" * 1000) == []
+        assert decoder._scanned == len(decoder._buffer)
