@@ -7,6 +7,7 @@ Every request has a connection of its own, so that each is measured alike and a 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -328,6 +329,7 @@ class Client:
         self.max_bytes = max_bytes
         self._api_key = _Secret(api_key)
         self._keep = keep
+        self._numbers = itertools.count(1)
 
     def keep(self, recording: Recording) -> None:
         """Hand a finished recording to whoever collects the evidence."""
@@ -406,11 +408,15 @@ class Client:
         max_tokens: int = 64,
         cache_prompt: bool = True,
         *,
-        label: str = "user",
+        label: str | None = None,
         close_at_ms: float | None = None,
         close_on_piece: bool = False,
     ) -> Recording:
-        """Ask, read the stream to its end (or close it, see `Exchange`), return the recording."""
+        """Ask, read the stream to its end (or close it, see `Exchange`), return the recording.
+
+        `label` ("step/leg") names its evidence file; left out, the requests are numbered.
+        """
+        label = label or f"own/{next(self._numbers)}"
         body = sse.request_body(messages, max_tokens, cache_prompt)
         return Exchange(self, label, close_at_ms, close_on_piece).run(body)
 
