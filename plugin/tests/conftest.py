@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import tiny_model
 
 from pytest_llm_latency.server.own import own_command
 from pytest_llm_latency.server.process import free_port, guarded
+
+# A busy machine makes an example slow; that is no finding.
+hypothesis.settings.register_profile("no-deadline", deadline=None)
+hypothesis.settings.load_profile("no-deadline")
 
 pytest_plugins = ["pytester", "pytest_llm_latency.plugin"]
 
@@ -33,8 +39,6 @@ def slow_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def serve(tmp_path: Path, tiny_gguf: Path) -> Iterator[Serve]:
     """Start the real server with options of one's own: `serve("--parallel", "4")` -> URL."""
-    import contextlib
-
     with contextlib.ExitStack() as stack:
 
         def start(*args: str, gguf: Path = tiny_gguf) -> str:
