@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.usefixtures("llm_client")
+@pytest.mark.usefixtures("llm_ready")
 def test_server(llm_lab: Lab, llm_expect: Expect) -> None:
     """/health says ok; /props has the model's path, its context and its slots."""
     llm_expect(*relations.server(llm_lab.server()))

@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.usefixtures("llm_client")
+@pytest.mark.usefixtures("llm_ready")
 def test_sse(llm_lab: Lab, llm_expect: Expect) -> None:
     """The stream ends with [DONE], and the pieces are its content, each with its moment."""
     llm_expect(*relations.sse_stream(llm_lab.sse()))

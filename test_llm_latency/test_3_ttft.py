@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.usefixtures("llm_client")
+@pytest.mark.usefixtures("llm_ready")
 def test_ttft(llm_lab: Lab, llm_expect: Expect) -> None:
     """The first text comes before the end; the medians are the third of five."""
     llm_expect(*relations.ttft(llm_lab.ttft()))

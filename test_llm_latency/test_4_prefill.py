@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.usefixtures("llm_client")
+@pytest.mark.usefixtures("llm_ready")
 def test_prefill(llm_lab: Lab, llm_expect: Expect) -> None:
     """Prompt tokens and TTFT grow with 0, 4 and 12 documents."""
     llm_expect(*relations.prefill(llm_lab.prefill()))

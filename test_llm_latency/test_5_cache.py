@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.usefixtures("llm_client")
+@pytest.mark.usefixtures("llm_ready")
 def test_cache(llm_lab: Lab, llm_expect: Expect) -> None:
     """The repeated prompt is cheaper than the cold one and than one changed at its front."""
     llm_expect(*relations.cache(llm_lab.cache()))

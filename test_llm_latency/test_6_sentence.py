@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.usefixtures("llm_client")
+@pytest.mark.usefixtures("llm_ready")
 def test_sentence(llm_lab: Lab, llm_expect: Expect) -> None:
     """The first sentence ends between the first text and the end."""
     llm_expect(*relations.sentence(llm_lab.sentence()))

@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.usefixtures("llm_client")
+@pytest.mark.usefixtures("llm_ready")
 def test_cancel(llm_lab: Lab, llm_expect: Expect) -> None:
     """A close stops the generation: the slot goes idle, and the log says so."""
     llm_expect(*relations.cancel(llm_lab.cancel()))

@@ -20,13 +20,36 @@ from .errors import ArtifactError
 
 @dataclass(frozen=True)
 class AtLeast:
-    """A lower bound of a number or of an array's length."""
+    """A lower bound of a number, or of the length of an array or a string."""
 
     minimum: int
 
 
 Ms = Annotated[float, AtLeast(0)]
 Count = Annotated[int, AtLeast(0)]
+
+
+@dataclass(frozen=True)
+class Health:
+    """health.json."""
+
+    status: str
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """What props.json says of a slot."""
+
+    n_ctx: Annotated[int, AtLeast(1)]
+
+
+@dataclass(frozen=True)
+class Props:
+    """props.json."""
+
+    model_path: Annotated[str, AtLeast(1)]
+    total_slots: Annotated[int, AtLeast(1)]
+    default_generation_settings: GenerationSettings
 
 
 @dataclass(frozen=True)
@@ -138,7 +161,10 @@ def report_of(
     )
 
 
+CHUNKS = "chunks.jsonl"
 FILES: Mapping[str, Any] = {
+    "health.json": Health,
+    "props.json": Props,
     "ttft.json": Ttft,
     "prefill.json": Prefill,
     "cache.json": Cache,
@@ -199,6 +225,8 @@ def check(kind: Any, value: Any, where: str) -> Any:
         return tuple(check(inner, item, f"{where}[{i}]") for i, item in enumerate(value))
     if kind is str:
         _expect(isinstance(value, str), where, "a string", value)
+        if bound is not None:
+            _expect(len(value) >= bound.minimum, where, "a string that is not empty", value)
         return value
     name = "an integer" if kind is int else "a number"
     types_allowed = int if kind is int else (int, float)
@@ -227,3 +255,39 @@ def _expect(ok: bool, where: str, what: str, value: Any) -> None:
         if isinstance(value, dict):
             shown = "keys " + ", ".join(map(repr, value))
         raise ArtifactError(f"{where}: expected {what}, found {shown[:120]}")
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of an artifact of FILES, or of a line of chunks.jsonl."""
+    kind = Chunk if name == CHUNKS else FILES[name]
+    description = kind.__doc__ if dataclasses.is_dataclass(kind) else PrefillRow.__doc__
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": name,
+        "description": " ".join((description or "").split()),
+        **_schema(kind),
+    }
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    bound = None
+    if typing.get_origin(kind) is Annotated:
+        kind, bound = typing.get_args(kind)
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        (inner,) = (arg for arg in typing.get_args(kind) if arg is not types.NoneType)
+        return {"anyOf": [_schema(inner), {"type": "null"}]}
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind, include_extras=True)
+        fields = dataclasses.fields(kind)
+        return {
+            "type": "object",
+            "properties": {field.name: _schema(hints[field.name]) for field in fields},
+            "required": [field.name for field in fields if not _may_be_left_out(field)],
+        }
+    if typing.get_origin(kind) is tuple:
+        found: dict[str, Any] = {"type": "array", "items": _schema(typing.get_args(kind)[0])}
+        return found if bound is None else {**found, "minItems": bound.minimum}
+    if kind is str:
+        return {"type": "string"} if bound is None else {"type": "string", "minLength": 1}
+    found = {"type": "integer" if kind is int else "number"}
+    return found if bound is None else {**found, "minimum": bound.minimum}

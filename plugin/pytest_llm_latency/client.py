@@ -376,6 +376,22 @@ class Client:
         """POST JSON to `path`, read the whole answer. Raises ServerError where none comes."""
         return self._query("POST", path, body, None)
 
+    def fetch(self, path: str, label: str) -> Recording:
+        """GET `path` as evidence: a recording with the answer in one read. Raises ServerError."""
+        reply = self.get(path)
+        recording = Recording(
+            label=label,
+            request=Request("GET", path, {}, {}),
+            status=reply.status,
+            response_headers=(),
+            connect_ms=None,
+            headers_ms=None,
+            reads=(sse.Read(reply.took_ms, reply.body),),
+            end=End("eof", reply.took_ms),
+        )
+        self.keep(recording)
+        return recording
+
     def _query(
         self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float | None
     ) -> Reply:

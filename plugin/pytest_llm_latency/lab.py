@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from . import artifacts, sse, steps
 from .artifacts import dump, parse, report_of
@@ -24,16 +24,31 @@ from .results import (
     SseResult,
     TtftResult,
 )
-from .rundir import RunDirectory
+from .rundir import REPORT_SOURCES, RunDirectory
 from .server.logs import RunLog
 
 T = TypeVar("T")
-STEPS = ("server", "sse", "ttft", "prefill", "cache", "sentence", "cancel", "report")
-REPORT_SOURCES = ("ttft.json", "prefill.json", "cache.json", "sentence.json", "cancel.json")
 
 
-class Lab:
-    """`bench` and `log` are called when a step must measure, not before."""
+class Lab(Protocol):
+    """The eight steps, whether measured or graded: each gives its result."""
+
+    def server(self) -> ServerResult: ...
+
+    def sse(self) -> SseResult: ...
+    def ttft(self) -> TtftResult: ...
+    def prefill(self) -> PrefillResult: ...
+    def cache(self) -> CacheResult: ...
+    def sentence(self) -> SentenceResult: ...
+    def cancel(self) -> CancelResult: ...
+    def report(self) -> ReportResult: ...
+
+
+class LiveLab:
+    """The steps of this session.
+
+    `bench` and `log` are called when a step must measure, not before.
+    """
 
     def __init__(
         self,
@@ -67,7 +82,7 @@ class Lab:
         def measure() -> ServerResult:
             result = steps.measure_server(self._bench())
             for name, reply in (("health.json", result.health), ("props.json", result.props)):
-                if reply.status == 200:
+                if reply.status == 200:  # a refusal is in the evidence
                     self._run.write(name, reply.body, "server")
             return result
 
@@ -132,7 +147,11 @@ class Lab:
             log = self._log()
             result = steps.measure_cancel(self._bench(), log)
             self._run.write("cancel.json", dump(result.cancel), "cancel")
-            self._run.finish_step("cancel", cases=[asdict(case) for case in result.cases])
+            self._run.finish_step(
+                "cancel",
+                cases=[asdict(case) for case in result.cases],
+                log_source=result.log_source,
+            )
             if log is not None:
                 self._run.write("server.log", log.read(), "cancel")
             return result

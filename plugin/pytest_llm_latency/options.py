@@ -33,6 +33,7 @@ class Settings:
     server: str
     server_args: tuple[str, ...]
     artifacts: Path
+    grade: Path | None
     kb: Path | None
     log: Path | None
     log_command: str | None
@@ -146,6 +147,7 @@ OPTIONS = (
         "directory of the run's files (default: voice/llm)",
         metavar="DIR",
     ),
+    Option("grade", _path, "grade DIR from its files alone, without a server", metavar="DIR"),
     Option("kb", _path, "directory of at least 12 Markdown documents", metavar="DIR"),
     Option("log", _path, "the server's log file", metavar="FILE"),
     Option("log_command", _text, "command that prints the server's log", metavar="CMD"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from . import sse
 
 Messages = list[dict[str, str]]
+
+_SALT = re.compile(r"Call ([0-9a-f]{16})")
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,17 @@ class Plan:
     def cancel(self) -> Messages:
         """The question of step 7: an answer that surely takes long."""
         return [{"role": "user", "content": self.cancel_question}]
+
+
+def new_salt() -> str:
+    """Sixteen characters that no earlier prompt had."""
+    return secrets.token_hex(8)
+
+
+def salt_of(messages: Sequence[Mapping[str, str]]) -> str | None:
+    """The salt that a prompt of ours carries, the leg's own ending left out; None: none."""
+    match = _SALT.search(messages[0].get("content", "")) if messages else None
+    return match.group(1) if match is not None else None
 
 
 def _salted(system: str, salt: str | None) -> str:

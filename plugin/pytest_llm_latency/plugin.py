@@ -59,13 +59,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if config.option.collectonly or not any(_measures(item) for item in session.items):
         return
     from .hooks import MeasuringHooks, RefusingHooks
-    from .session import Session
+    from .session import begin
 
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(RefusingHooks(_measures), "llm-latency-refusing")
         return
     try:
-        measuring = Session.begin(config, resolve(config), session.items)
+        measuring = begin(config, resolve(config), session.items)
     except LatencyError as error:
         raise pytest.UsageError(str(error)) from None
     config.stash[_session_key] = measuring
@@ -116,6 +116,13 @@ def llm_server(
 def llm_client(pytestconfig: pytest.Config, llm_server: Server) -> Client:
     """A client of the server: `stream(messages, ...)` gives a Timeline."""
     return pytestconfig.stash[_session_key].client(llm_server)
+
+
+@pytest.fixture(scope="session")
+def llm_ready(request: pytest.FixtureRequest, llm_settings: Settings) -> None:
+    """A server that is ready; a grading needs none."""
+    if llm_settings.grade is None:
+        request.getfixturevalue("llm_client")
 
 
 @pytest.fixture(scope="session")

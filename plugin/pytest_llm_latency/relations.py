@@ -5,19 +5,23 @@ Only numbers of one run are compared with each other; no absolute time is judged
 
 from __future__ import annotations
 
-import json
+import ast
 import math
+import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
 from . import causes, sse
-from .artifacts import Chunk
+from .artifacts import Chunk, Health, PrefillRow, Props, Sentence, Ttft, check
 from .causes import Cause
+from .errors import ArtifactError
+from .recording import Reply
 from .results import (
     CacheResult,
+    CancelCase,
     CancelResult,
     PrefillResult,
     ReportResult,
@@ -129,43 +133,32 @@ def cached_below_uncached(uncached: Timeline, cached: Timeline, step: str = "own
 
 def server(result: ServerResult) -> list[Verdict]:
     """Step 1. A server without /health or /props cannot be judged by them."""
-    health, props = result.health.json(), result.props.json()
-    if result.health.status != 200 or not isinstance(health, dict):
-        health_verdict = _not_offered("/health", "status is ok", result.health.status)
-    else:
-        shown = f"status {health.get('status')!r}"
-        cause = Cause("not-healthy", f"the server says {json.dumps(health)[:120]}")
-        health_verdict = _verdict(
-            "server", "/health: status is ok", health.get("status") == "ok", shown, cause
-        )
-    relation = "model path, n_ctx > 0, total_slots >= 1"
-    if result.props.status != 200 or not isinstance(props, dict):
-        return [health_verdict, _not_offered("/props", relation, result.props.status)]
-    settings = props.get("default_generation_settings")
-    n_ctx = settings.get("n_ctx") if isinstance(settings, dict) else None
-    slots, path = props.get("total_slots"), props.get("model_path")
-    missing = [
-        name
-        for name, ok in (
-            ("model_path", isinstance(path, str) and path),
-            ("default_generation_settings.n_ctx", isinstance(n_ctx, int) and n_ctx > 0),
-            ("total_slots", isinstance(slots, int) and slots >= 1),
-        )
-        if not ok
+    return [
+        _offered("/health", "status is ok", result.health, Health, _health),
+        _offered("/props", "model path, n_ctx > 0, total_slots >= 1", result.props, Props, _props),
     ]
-    cause = Cause("props-incomplete", f"/props lacks a usable {', '.join(missing)}")
-    shown = f"n_ctx {n_ctx}, slots {slots}"
-    return [health_verdict, _verdict("server", f"/props: {relation}", not missing, shown, cause)]
 
 
-def _not_offered(path: str, relation: str, status: int) -> Verdict:
-    return Verdict(
-        "server",
-        f"{path}: {relation}",
-        "not measurable",
-        f"HTTP {status}",
-        Cause("not-offered", f"this server offers no {path}"),
-    )
+def _offered(
+    path: str, relation: str, reply: Reply, kind: Any, judge: Callable[[Any], tuple[bool, str]]
+) -> Verdict:
+    relation = f"{path}: {relation}"
+    if reply.status != 200 or not isinstance(reply.json(), dict):
+        cause = Cause("not-offered", f"this server offers no {path}")
+        return Verdict("server", relation, "not measurable", f"HTTP {reply.status}", cause)
+    try:
+        holds, shown = judge(check(kind, reply.json(), path))
+    except ArtifactError as error:
+        holds, shown = False, str(error)
+    return _verdict("server", relation, holds, shown, Cause("server-facts", shown))
+
+
+def _health(health: Health) -> tuple[bool, str]:
+    return health.status == "ok", f"status {health.status!r}"
+
+
+def _props(props: Props) -> tuple[bool, str]:
+    return True, f"n_ctx {props.default_generation_settings.n_ctx}, slots {props.total_slots}"
 
 
 def sse_stream(result: SseResult) -> list[Verdict]:
@@ -176,15 +169,15 @@ def sse_stream(result: SseResult) -> list[Verdict]:
         "sse",
         "data: [DONE] ends the stream",
         causes.unusable(timeline) is None,
-        f"{timeline.reads} reads, {len(timeline.pieces)} pieces, {ending}",
+        f"{len(timeline.pieces)} pieces, {ending}",
         causes.unusable(timeline),
     )
-    return [
+    verdicts = [
         ended,
         pieces_are_raw_content(result.raw, result.chunks),
         times_never_fall(result.chunks),
-        ttft_below_total(timeline, "sse"),
     ]
+    return [*verdicts, ttft_below_total(timeline, "sse")] if result.timed else verdicts
 
 
 def pieces_are_raw_content(raw: bytes, chunks: Sequence[Chunk]) -> Verdict:
@@ -298,18 +291,17 @@ def prefill(result: PrefillResult) -> list[Verdict]:
 
 def cache(result: CacheResult) -> list[Verdict]:
     """Step 5: cached < uncached, by tokens and by time, against both cold legs."""
-    warm = causes.warm_leg("first", result.legs["first"])
-    if warm is not None:
-        return [Verdict("cache", "cached < uncached", "inconclusive", "no cold leg", warm)]
-    artifact, legs, prompts = result.cache, result.legs, result.prompts
-    second = artifact.second
-    missed = causes.cache_miss(legs["second"])
-    changed = legs["changed_prefix"]
-    hit = (
-        causes.changed_prefix_hit(changed, prompts["second"], prompts["changed_prefix"])
-        if changed.cold is False
-        else missed
-    )
+    artifact, second = result.cache, result.cache.second
+    missed = hit = Cause("cache-never-hits", "the same prompt was not cheaper the second time")
+    if result.legs:
+        legs, prompts = result.legs, result.prompts
+        warm = causes.warm_leg("first", legs["first"])
+        if warm is not None:
+            return [Verdict("cache", "cached < uncached", "inconclusive", "no cold leg", warm)]
+        missed = hit = causes.cache_miss(legs["second"])
+        changed = legs["changed_prefix"]
+        if changed.cold is False:
+            hit = causes.changed_prefix_hit(changed, prompts["second"], prompts["changed_prefix"])
     verdicts = []
     for name, cold_leg, cause in (
         ("first", artifact.first, missed),
@@ -347,7 +339,8 @@ def sentence(result: SentenceResult) -> list[Verdict]:
             artifact.ttft_ms <= artifact.first_sentence_ms <= artifact.total_ms,
             f"{milliseconds(artifact.ttft_ms)} <= {milliseconds(artifact.first_sentence_ms)} <= "
             f"{milliseconds(artifact.total_ms)}",
-            causes.burst(result.timeline) or Cause("order", "the times are not in order"),
+            (causes.burst(result.timeline) if result.timeline else None)
+            or Cause("order", "the times are not in order"),
         ),
         _verdict(
             "sentence",
@@ -361,53 +354,36 @@ def sentence(result: SentenceResult) -> list[Verdict]:
 
 def cancel(result: CancelResult) -> list[Verdict]:
     """Step 7: closed in time, the slot idle, the log agrees, the next request answered."""
-    case, artifact = result.cases[0], result.cancel
-    fewer = _verdict(
-        "cancel",
-        "received < max_tokens",
-        artifact.received_tokens < artifact.max_tokens,
+    artifact = result.cancel
+    case = result.cases[0] if result.cases else None
+    numbers = (
         f"{artifact.received_tokens} < {artifact.max_tokens} pieces, closed at "
-        f"{milliseconds(artifact.closed_at_ms)} in {case.phase}",
-        Cause("answer-ended", "the answer ended before the close, which proves nothing"),
+        f"{milliseconds(artifact.closed_at_ms)}"
     )
-    if case.phase == "ended":
+    if case is not None and case.phase == "ended":
         ended = Cause(
             "answer-ended",
             "the answer ended even before a close right after its first piece: nothing was "
             "cancelled. Ask for a longer answer (llm_plan.cancel_question, cancel_max_tokens)",
         )
-        return [
-            Verdict("cancel", "the close stops the server", "inconclusive", fewer.numbers, ended)
-        ]
-    verdicts = [fewer]
-    if result.slots_missing is not None:
-        verdicts.append(
-            Verdict(
-                "cancel",
-                "the slot goes idle after the close",
-                "not measurable",
-                "no /slots",
-                Cause("no-slots", result.slots_missing),
-            )
-        )
-    else:
-        verdicts.append(
-            _verdict(
-                "cancel",
-                "the slot goes idle after the close",
-                case.idle_after_ms is not None,
-                f"idle {milliseconds(case.idle_after_ms)} after the close "
-                f"(to within {milliseconds(case.resolution_ms)})",
-                causes.cancel_ignored(case.waited_ms, case.log_line),
-            )
-        )
+        return [Verdict("cancel", "the close stops the server", "inconclusive", numbers, ended)]
+    verdicts = [
+        _verdict(
+            "cancel",
+            "received < max_tokens",
+            artifact.received_tokens < artifact.max_tokens,
+            f"{numbers} in {case.phase}" if case is not None else numbers,
+            Cause("answer-ended", "the answer ended before the close, which proves nothing"),
+        ),
+        _slot_goes_idle(result, case),
+    ]
     if result.log_source is not None:
         verdicts.append(
             _verdict(
                 "cancel",
                 "the log has the task's cancel line",
-                case.log_line is not None,
-                case.log_line or f"not in {result.log_source}",
+                result.log_line is not None,
+                result.log_line or f"not in {result.log_source}",
                 Cause(
                     "cancel-not-logged",
                     f"{result.log_source} has no 'cancel task' for this request: is it this "
@@ -415,16 +391,38 @@ def cancel(result: CancelResult) -> list[Verdict]:
                 ),
             )
         )
-    verdicts.append(
-        _verdict(
-            "cancel",
-            "the next request is answered",
-            result.next_error is None,
-            result.next_error or "answered in full",
-            Cause("next-request-suffers", f"after the cancel: {result.next_error}"),
+    if case is not None:
+        verdicts.append(
+            _verdict(
+                "cancel",
+                "the next request is answered",
+                result.next_error is None,
+                result.next_error or "answered in full",
+                Cause("next-request-suffers", f"after the cancel: {result.next_error}"),
+            )
         )
-    )
     return verdicts
+
+
+def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
+    relation = "the slot goes idle after the close"
+    idle_ms = result.cancel.slot_idle_after_ms
+    missing = result.slots_missing
+    if case is None and idle_ms is None:
+        missing = "slot_idle_after_ms is null, and no evidence says why"
+    if missing is not None:
+        cause = Cause("no-slots", missing)
+        return Verdict("cancel", relation, "not measurable", "no /slots", cause)
+    numbers = f"idle {milliseconds(idle_ms)} after the close"
+    if case is None:
+        return _verdict("cancel", relation, True, numbers)
+    return _verdict(
+        "cancel",
+        relation,
+        idle_ms is not None,
+        f"{numbers} (to within {milliseconds(case.resolution_ms)})",
+        causes.cancel_ignored(case.waited_ms, case.log_line),
+    )
 
 
 def report(result: ReportResult) -> list[Verdict]:
@@ -440,3 +438,76 @@ def report(result: ReportResult) -> list[Verdict]:
             Cause("copy-differs", f"{', '.join(differing)} differ from their files"),
         )
     ]
+
+
+# --- what only files can show ---
+
+
+def graded(step: str, relation: str, problem: str | None) -> Verdict:
+    """A check of files: holds if there is no problem."""
+    cause = Cause("evidence-differs", problem or "")
+    return _verdict(step, relation, problem is None, problem or "they agree", cause)
+
+
+def sse_program(text: str) -> Verdict:
+    """sse.py defines `stream` with the contract's parameters. It is read, never executed."""
+    relation = "sse.py defines stream(messages, max_tokens=64, cache_prompt=True, raw_out=None)"
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        return graded("sse", relation, f"sse.py does not parse: {error}")
+    found = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "stream"]
+    if not found:
+        return graded("sse", relation, "sse.py defines no function stream")
+    arguments = found[-1].args
+    names = [argument.arg for argument in arguments.posonlyargs + arguments.args]
+    defaults = [ast.unparse(default) for default in arguments.defaults]
+    signature = dict(zip(reversed(names), reversed(defaults)))
+    wanted = {"max_tokens": "64", "cache_prompt": "True", "raw_out": "None"}
+    if names[:4] != ["messages", *wanted]:
+        return graded("sse", relation, f"stream takes ({', '.join(names)})")
+    differing = [name for name, value in wanted.items() if signature.get(name) != value]
+    problem = f"stream has another default for {', '.join(differing)}" if differing else None
+    return graded("sse", relation, problem)
+
+
+def runs_differ(artifact: Ttft) -> Verdict:
+    """No run is a copy of another: two real runs do not agree to the last digit. Runs in whole
+    milliseconds may agree by chance, but not all of them."""
+    runs = [(run.ttft_ms, run.total_ms) for run in artifact.runs]
+    fine = [run for run in runs if any(value != int(value) for value in run)]
+    copied = len(set(fine)) < len(fine) or (len(runs) > 1 and len(set(runs)) == 1)
+    problem = "ttft.json: runs agree to the last digit: copied?" if copied else None
+    return graded("ttft", "no run is a copy of another", problem)
+
+
+def five_runs(artifact: Ttft) -> Verdict:
+    """The lab asks five times."""
+    problem = f"ttft.json: {len(artifact.runs)} runs" if len(artifact.runs) != 5 else None
+    return graded("ttft", "there are five runs", problem)
+
+
+def lab_documents(rows: Sequence[PrefillRow]) -> Verdict:
+    """The lab asks with 0, 4 and 12 documents."""
+    docs = [row.docs for row in rows]
+    problem = f"prefill.json: docs {docs}" if docs != [0, 4, 12] else None
+    return graded("prefill", "docs are 0, 4, 12", problem)
+
+
+def is_first_sentence(artifact: Sentence) -> Verdict:
+    """The sentence ends at the first of `.!?` with white space behind it, else it is all.
+
+    A space alone counts as white space, too: the lab's own words leave that open.
+    """
+    candidates = {
+        artifact.text[: match.end()] if match else artifact.text
+        for match in (
+            re.search(pattern, artifact.text) for pattern in (r"[.!?](?=\s)", r"[.!?](?= )")
+        )
+    }
+    cut = artifact.first_sentence.rstrip()
+    problem = None
+    if cut not in {candidate.rstrip() for candidate in candidates}:
+        expected = min(candidates, key=len)
+        problem = f"sentence.json: first_sentence ends {cut[-20:]!r}, expected {expected[-20:]!r}"
+    return graded("sentence", "it ends at the first .!? before white space", problem)

@@ -1,70 +1,272 @@
-"""What each step of the lab gives: its artifact, and what the relations need beside it.
+"""What each step of the lab gives, derived from its recordings. Pure.
 
-Data only: made by `steps.py` from a server, judged by `relations.py`.
+The same functions make a result live and from saved evidence, so that a run's numbers can be
+derived again without a server. Made here, judged by `relations.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
-from .artifacts import Cache, Cancel, Chunk, PrefillRow, Report, Sentence, Ttft
-from .recording import Reply
-from .timeline import Timeline
+from .artifacts import Cache, CacheLeg, Cancel, Chunk, PrefillRow, Report, Sentence, Ttft, TtftRun
+from .errors import ArtifactError, ConfigError, StreamError
+from .plan import salt_of
+from .recording import Recording, Reply
+from .serverlog import cancel_line
+from .slots import Poll, answer_of, slots_state
+from .timeline import Timeline, derive, first_sentence
 
+Recordings = Mapping[str, Recording]
 Phase = Literal["prefill", "generation", "ended"]
+Value = TypeVar("Value")
+
+SALTED = "salted-"
+# The changed suffix comes while the slot still holds the prompt that it shares its front with.
+CACHE_LEGS = ("first", "second", "changed_suffix", "changed_prefix")
+CANCEL_NEXT = "next"
+CANCEL_PREFILL = "prefill"
+CANCEL_CLOSE_AT = "close-at"
+
+
+def usable(recording: Recording) -> Timeline:
+    """The timeline of a whole answer with text. Raises StreamError, ConfigError otherwise."""
+    timeline = derive(recording)
+    if recording.status == 400:
+        _raise_if_too_long(recording)
+    if timeline.error is not None:
+        raise StreamError(f"{recording.label}: {timeline.error}")
+    if timeline.cut_short:
+        raise StreamError(
+            f"{recording.label}: the stream was cut short: {len(timeline.pieces)} pieces, then "
+            "the end, with neither a finish_reason nor [DONE]"
+        )
+    if not timeline.pieces:
+        raise StreamError(
+            f"{recording.label}: the answer has no text (finish_reason "
+            f"{timeline.finish_reason!r}, {timeline.tokens} tokens): no first text to time"
+        )
+    return timeline
+
+
+def _raise_if_too_long(recording: Recording) -> None:
+    try:
+        error = json.loads(recording.body)["error"]
+        tokens, context = int(error["n_prompt_tokens"]), int(error["n_ctx"])
+    except (ValueError, KeyError, TypeError):
+        return
+    raise ConfigError(too_long_words(recording.label, tokens, context))
+
+
+def too_long_words(what: str, tokens: int, context: int) -> str:
+    """The message for a prompt that does not fit, the same wherever it was found."""
+    return (
+        f"{what}: the prompt of {tokens} tokens does not fit the server's context of {context}; "
+        "start the server with a larger one (llama-server -c N), or give shorter documents "
+        "(--llm-kb)"
+    )
+
+
+def _ms(value: float | None) -> float:
+    assert value is not None  # `usable` saw a piece
+    return value
+
+
+def _counting(recordings: Recordings) -> tuple[Recordings, bool]:
+    """(the legs that count, whether they are salted): measured with a salt, those do."""
+    salted = {
+        leg.removeprefix(SALTED): recording
+        for leg, recording in recordings.items()
+        if leg.startswith(SALTED)
+    }
+    return (salted, True) if salted else (recordings, False)
+
+
+def _leg(recordings: Recordings, name: str) -> Recording:
+    try:
+        return recordings[name]
+    except KeyError:
+        raise ArtifactError(f"the evidence lacks the request {name!r}") from None
+
+
+def _salt(recording: Recording, salted: bool) -> str | None:
+    return salt_of(recording.request.body.get("messages", [])) if salted else None
 
 
 @dataclass(frozen=True)
 class ServerResult:
-    """Step 1: the two bodies as received, and as JSON (None where they are none)."""
+    """Step 1: the two answers as received."""
 
     health: Reply
     props: Reply
 
 
+def server_result(recordings: Recordings) -> ServerResult:
+    """From the recordings "health" and "props"."""
+    return ServerResult(*(_reply(_leg(recordings, name)) for name in ("health", "props")))
+
+
+def _reply(recording: Recording) -> Reply:
+    return Reply(recording.status or 0, recording.body, recording.end.t_ms)
+
+
 @dataclass(frozen=True)
 class SseResult:
-    """Step 2: the raw bytes, the pieces that `sse.stream` returned, the derived timeline."""
+    """Step 2: the raw bytes, the pieces, the timeline. From files alone the timeline has no
+    times, and `timed` is false."""
 
     raw: bytes
     chunks: tuple[Chunk, ...]
     timeline: Timeline
+    timed: bool = True
+
+
+def sse_result(recordings: Recordings) -> SseResult:
+    """From the recording "stream"."""
+    recording = _leg(recordings, "stream")
+    timeline = derive(recording)
+    chunks = tuple(Chunk(piece.t_ms, piece.text) for piece in timeline.pieces)
+    return SseResult(recording.body, chunks, timeline)
 
 
 @dataclass(frozen=True)
 class TtftResult:
-    """Step 3."""
+    """Step 3. `timelines` are the runs; none where only the file is there."""
 
     ttft: Ttft
-    timelines: tuple[Timeline, ...]
+    timelines: tuple[Timeline, ...] = ()
+
+
+def ttft_result(recordings: Recordings) -> TtftResult:
+    """From the recordings "1", "2", …"""
+    legs, salted = _counting(recordings)
+    ordered = [_leg(legs, str(number)) for number in range(1, len(legs) + 1)]
+    timelines = tuple(map(usable, ordered))
+    runs = tuple(TtftRun(_ms(leg.ttft_ms), _ms(leg.total_ms), leg.tokens) for leg in timelines)
+    ttft = Ttft(
+        runs,
+        statistics.median(run.ttft_ms for run in runs),
+        statistics.median(run.total_ms for run in runs),
+        _salt(ordered[0], salted),
+    )
+    return TtftResult(ttft, timelines)
 
 
 @dataclass(frozen=True)
 class PrefillResult:
-    """Step 4. `timelines` are the cold legs of all rounds."""
+    """Step 4. `timelines` are the legs of all rounds."""
 
     rows: tuple[PrefillRow, ...]
-    timelines: tuple[Timeline, ...]
+    timelines: tuple[Timeline, ...] = ()
+
+
+def prefill_result(recordings: Recordings) -> PrefillResult:
+    """From the recordings "0docs-1", "4docs-1", …, the number behind the dash the round."""
+    legs, salted = _counting(recordings)
+    rounds: dict[int, list[Timeline]] = {}
+    for name, recording in legs.items():
+        match = re.fullmatch(r"(\d+)docs-\d+", name)
+        if match is not None:
+            rounds.setdefault(int(match.group(1)), []).append(usable(recording))
+    if not rounds:
+        raise ArtifactError("the evidence has no request of the prefill step")
+    salt = _salt(_leg(legs, f"{min(rounds)}docs-1"), salted)
+    rows = tuple(
+        PrefillRow(
+            docs,
+            _median_count([leg.prompt_n for leg in rounds[docs]]),
+            _median([leg.prompt_ms for leg in rounds[docs]]),
+            statistics.median(_ms(leg.ttft_ms) for leg in rounds[docs]),
+            salt,
+        )
+        for docs in sorted(rounds)
+    )
+    return PrefillResult(rows, tuple(leg for legs in rounds.values() for leg in legs))
+
+
+def _median_count(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return statistics.median_low(known) if len(known) == len(values) else None
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if len(known) == len(values) else None
 
 
 @dataclass(frozen=True)
 class CacheResult:
-    """Step 5. `legs` are the timelines of the last round by name; `prompts` the system
-    prompts of the legs, to say where two of them part."""
+    """Step 5. `legs` are the timelines of the last round by name, `prompts` their system
+    prompts, to say where two of them part; both empty where only the file is there."""
 
     cache: Cache
     legs: Mapping[str, Timeline]
     prompts: Mapping[str, str]
 
 
+def cache_result(recordings: Recordings) -> CacheResult:
+    """From the recordings "first-1", "second-1", …, the number behind the dash the round."""
+    legs, salted = _counting(recordings)
+    rounds = len([name for name in legs if name.startswith("first-")])
+    if not rounds:
+        raise ArtifactError("the evidence has no request of the cache step")
+    found = {
+        name: [_leg(legs, f"{name}-{number}") for number in range(1, rounds + 1)]
+        for name in CACHE_LEGS
+    }
+    timelines = {name: list(map(usable, found[name])) for name in CACHE_LEGS}
+    cache = Cache(
+        **{
+            name: CacheLeg(
+                _median_count([leg.prompt_n for leg in timelines[name]]),
+                statistics.median(_ms(leg.ttft_ms) for leg in timelines[name]),
+            )
+            for name in CACHE_LEGS
+        },
+        salt=_salt(found["first"][0], salted),
+    )
+    return CacheResult(
+        cache,
+        {name: legs[-1] for name, legs in timelines.items()},
+        {name: _system_prompt(found[name][-1]) for name in CACHE_LEGS},
+    )
+
+
+def _system_prompt(recording: Recording) -> str:
+    messages = recording.request.body.get("messages") or [{}]
+    return str(messages[0].get("content", ""))
+
+
 @dataclass(frozen=True)
 class SentenceResult:
-    """Step 6."""
+    """Step 6. `timeline` is None where only the file is there."""
 
     sentence: Sentence
-    timeline: Timeline
+    timeline: Timeline | None = None
+
+
+def sentence_result(recordings: Recordings) -> SentenceResult:
+    """From the recording "stream"."""
+    timeline = usable(_leg(recordings, "stream"))
+    sentence, sentence_ms = first_sentence(timeline.pieces)
+    return SentenceResult(
+        Sentence(
+            _ms(timeline.ttft_ms), sentence_ms, _ms(timeline.total_ms), sentence, timeline.text
+        ),
+        timeline,
+    )
+
+
+@dataclass(frozen=True)
+class LogSpan:
+    """The bytes of the run's log that were written between a request and its idle slot."""
+
+    log_from: int
+    log_to: int
 
 
 @dataclass(frozen=True)
@@ -81,24 +283,94 @@ class CancelCase:
     resolution_ms: float | None
     waited_ms: float | None
     log_line: str | None
+    log_span: LogSpan | None
 
 
 @dataclass(frozen=True)
 class CancelResult:
     """Step 7. `slots_missing` says why the slot could not be watched, None: it could.
     `log_source` is None where there is no log. `next_error` is what went wrong with the next
-    request, None: it was answered. `cases[0]` is the contract's."""
+    request, None: it was answered. `cases[0]` is the contract's; where only the file is there
+    are none, and `log_line` is any cancel line of the log."""
 
     cancel: Cancel
     cases: tuple[CancelCase, ...]
     slots_missing: str | None
     log_source: str | None
+    log_line: str | None
     next_error: str | None
+
+
+def cancel_case(
+    name: str,
+    recording: Recording,
+    polls: Sequence[Poll],
+    log: bytes | None,
+    log_span: LogSpan | None,
+) -> CancelCase:
+    """One close, from the stream's recording, the answers of `/slots`, and the log."""
+    timeline = derive(recording)
+    if timeline.error is not None:
+        raise StreamError(f"{recording.label}: {timeline.error}")
+    ended = bool(timeline.done or timeline.finish_reason or timeline.closed_at_ms is None)
+    # The whole answer may have been under way when the connection was closed.
+    ended = ended or bool(polls and polls[-1].finished)
+    idle = slots_state(polls)
+    line = None
+    if log is not None and log_span is not None and not ended:
+        line = cancel_line(log[log_span.log_from : log_span.log_to])
+    return CancelCase(
+        name=name,
+        phase="ended" if ended else ("generation" if timeline.pieces else "prefill"),
+        max_tokens=int(recording.request.body.get("max_tokens", 0)),
+        received_tokens=len(timeline.pieces),
+        closed_at_ms=recording.end.t_ms,
+        idle_after_ms=idle.idle_after_ms,
+        resolution_ms=idle.resolution_ms,
+        waited_ms=polls[-1].answered_ms if polls else None,
+        log_line=line,
+        log_span=log_span,
+    )
+
+
+def cancel_result(
+    recordings: Recordings, cases: Sequence[CancelCase], log_source: str | None
+) -> CancelResult:
+    """From the closes in the order in which they were made, and the recordings "slots" (the
+    first answer of `/slots`) and "next"."""
+    slots = _reply(_leg(recordings, "slots"))
+    by_name = {case.name: case for case in cases}
+    if CANCEL_CLOSE_AT not in by_name:
+        raise ArtifactError(f"the evidence lacks the request {CANCEL_CLOSE_AT!r}")
+    contract = by_name[CANCEL_CLOSE_AT]
+    if contract.phase == "ended":
+        contract = [case for case in cases if case.name != CANCEL_PREFILL][-1]
+    return CancelResult(
+        cancel=Cancel(
+            contract.max_tokens,
+            contract.received_tokens,
+            contract.closed_at_ms,
+            contract.idle_after_ms,
+        ),
+        cases=(contract, *(case for case in cases if case is not contract)),
+        slots_missing=answer_of(slots.status, slots.body).missing,
+        log_source=log_source,
+        log_line=contract.log_line,
+        next_error=_error(_leg(recordings, CANCEL_NEXT)),
+    )
+
+
+def _error(recording: Recording) -> str | None:
+    try:
+        usable(recording)
+    except (StreamError, ConfigError) as error:
+        return str(error)
+    return None
 
 
 @dataclass(frozen=True)
 class ReportResult:
-    """Step 8: the file as written and read back, and what its sources say."""
+    """Step 8: the file as it is, and what its sources say."""
 
     report: Report
     expected: Report

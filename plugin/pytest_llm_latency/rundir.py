@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,72 @@ RUN_FILE = "run.json"
 EVIDENCE = "evidence"
 FORMAT = "pytest-llm-latency/run"
 VERSION = 1
+REPORT_SOURCES = ("ttft.json", "prefill.json", "cache.json", "sentence.json", "cancel.json")
 
 
 def new_run_id() -> str:
     """Unique, and sorted by time of start (UTC)."""
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(4)
+
+
+class RunIndex:
+    """A run.json that is read, to grade the directory by it."""
+
+    def __init__(self, index: Mapping[str, Any]) -> None:
+        self._index = index
+
+    @classmethod
+    def parse(cls, text: str) -> RunIndex:
+        """Raises ArtifactError if this is no run.json of this version."""
+        try:
+            index = json.loads(text)
+        except ValueError as error:
+            raise ArtifactError(f"{RUN_FILE}: not JSON: {error}") from None
+        if not isinstance(index, dict) or index.get("format") != FORMAT:
+            raise ArtifactError(f"{RUN_FILE}: expected the format {FORMAT!r}")
+        if index.get("version") != VERSION:
+            raise ArtifactError(
+                f"{RUN_FILE}: version {index.get('version')!r}; this version reads {VERSION}"
+            )
+        sections = [index.get("steps"), index.get("artifacts")]
+        entries = [section for section in sections if isinstance(section, dict)]
+        if len(entries) != len(sections) or not all(
+            isinstance(entry, dict) and "run" in entry
+            for part in entries
+            for entry in part.values()
+        ):
+            raise ArtifactError(f"{RUN_FILE}: steps and artifacts must be objects with a run each")
+        return cls(index)
+
+    def step(self, step: str) -> Mapping[str, Any]:
+        """The step's entry. Raises ArtifactError if the run has none."""
+        entry: Mapping[str, Any] | None = self._index["steps"].get(step)
+        if entry is None:
+            raise ArtifactError(f"{RUN_FILE}: the run has not measured the step {step!r}")
+        return entry
+
+    def names(self, step: str) -> list[str]:
+        """The files of a step, evidence included."""
+        artifacts = self._index["artifacts"]
+        return sorted(name for name, entry in artifacts.items() if entry.get("step") == step)
+
+    def problem(self, step: str, read: Callable[[str], bytes]) -> str | None:
+        """What is wrong with the step's files; None: they are unchanged and of its run."""
+        run = self.step(step)["run"]
+        for name in self.names(step):
+            entry = self._index["artifacts"][name]
+            if entry["run"] != run:
+                return f"{name}: made by run {entry['run']}, the step by {run}"
+            if hashlib.sha256(read(name)).hexdigest() != entry.get("sha256"):
+                return f"{name}: changed since the run (its SHA-256 is another)"
+        return None
+
+    def mixed(self, names: Iterable[str]) -> str | None:
+        """What is wrong if these files are not all of one run."""
+        runs = {name: self._index["artifacts"].get(name, {}).get("run") for name in names}
+        if len(set(runs.values())) == 1 and None not in runs.values():
+            return None
+        return "; ".join(f"{name}: run {run}" for name, run in runs.items())
 
 
 class RunDirectory:

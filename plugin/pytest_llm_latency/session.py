@@ -1,4 +1,4 @@
-"""One pytest session that measures: settings, directory, server and verdicts held together."""
+"""One pytest session that measures or grades: settings, files, server and verdicts together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import pytest
 from . import kb
 from .client import Client
 from .errors import ConfigError, LatencyError
-from .lab import Lab
+from .grade import GradedLab
+from .lab import Lab, LiveLab
 from .options import Settings
 from .plan import Plan
 from .relations import Verdict
@@ -29,45 +30,137 @@ from .steps import Bench, check_context
 
 LONG_PROMPT_STEPS = frozenset(("prefill", "cache", "cancel", "report"))
 LIVE_LOG = ".server.log"
+NEEDS_A_SERVER = "this test measures a server, which a grading (--llm-grade) does not have"
+LEVEL_WORDS = {
+    "evidence": "evidence: every value is derived again from the recorded bytes",
+    "contract": "artifacts alone (it has no run.json): the contract's form and relations",
+}
 
 
 class Session:
-    """Made when the collection shows that this run measures; ended with pytest."""
+    """What every session has: settings, the verdicts, and words for them."""
+
+    basis = "live"
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self.settings = settings
+        self._reporter = config.pluginmanager.getplugin("terminalreporter")
+        self._verdicts: list[Verdict] = []
+
+    def header(self) -> list[str]:
+        """Lines for the top of the run."""
+        return []
+
+    @property
+    def run(self) -> RunDirectory:
+        """The directory of this run. Raises ConfigError where there is none."""
+        raise ConfigError(NEEDS_A_SERVER)
+
+    @contextlib.contextmanager
+    def open_server(self, args: tuple[str, ...], plan: Plan) -> Iterator[Server]:  # noqa: ARG002
+        """Have the server for the length of the block. Raises ConfigError where there is none."""
+        raise ConfigError(NEEDS_A_SERVER)
+        yield
+
+    def client(self, server: Server) -> Client:
+        """A client of the server."""
+        raise NotImplementedError
+
+    def lab(self, plan: Plan, client: Callable[[], Client]) -> Lab:
+        """The eight steps; `client` is called when a step measures."""
+        raise NotImplementedError
+
+    def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:  # noqa: ARG002
+        """Keep the verdicts; fail on what is broken or inconclusive, skip on what cannot be
+        measured, with their words."""
+        __tracebackhide__ = True
+        self._verdicts.extend(verdicts)
+        bad = [v for v in verdicts if v.outcome in ("broken", "inconclusive")]
+        if bad:
+            lines = [inert(line) for verdict in bad[:3] for line in verdict.lines()]
+            if len(bad) > 3:
+                lines.append(f"(and {len(bad) - 3} more, in the table below)")
+            pytest.fail("\n".join(lines), pytrace=False)
+        missing = [v for v in verdicts if v.outcome == "not measurable"]
+        if missing:
+            pytest.skip("; ".join(inert(v.cause.sentence) for v in missing if v.cause))
+
+    def reported(self, step: str | None, report: pytest.TestReport) -> None:
+        """A step's test has ended."""
+
+    def summarize(self, reporter: pytest.TerminalReporter) -> None:
+        """Write the table."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Give back what the session holds."""
+
+
+class GradeSession(Session):
+    """Grades a directory; opens no connection and writes nothing."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, directory: Path) -> None:
+        """Raises ConfigError, ArtifactError if there is nothing to grade."""
+        super().__init__(config, settings)
+        if not directory.is_dir():
+            raise ConfigError(f"{settings.sources['grade']}: {directory} is not a directory")
+        self._directory = directory
+        self._graded = GradedLab(directory, settings.max_bytes, self._log())
+        self.basis = self._graded.level
+
+    def _log(self) -> bytes | None:
+        log = given_log(self.settings)
+        return log.read() if log is not None else None
+
+    def header(self) -> list[str]:
+        """What is graded, and on which level."""
+        return [f"llm-latency: grading {self._directory} by its {LEVEL_WORDS[self.basis]}"]
+
+    def lab(self, plan: Plan, client: Callable[[], Client]) -> Lab:  # noqa: ARG002
+        """The eight steps from the files."""
+        return self._graded
+
+    def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:
+        """The relations' verdicts, and those that only files can show."""
+        __tracebackhide__ = True
+        judged = [replace(verdict, step=step) for verdict in verdicts]
+        super().expect(step, [*judged, *self._graded.extra(step, judged)])
+
+    def summarize(self, reporter: pytest.TerminalReporter) -> None:
+        """Write the table."""
+        facts = f"{self._directory}, by its {LEVEL_WORDS[self.basis]}"
+        write_summary(reporter, f"graded: {facts}", self.basis, self._verdicts, [], None)
+
+
+class LiveSession(Session):
+    """Measures a server; made when the collection shows that this run measures."""
 
     def __init__(
         self,
         config: pytest.Config,
         settings: Settings,
-        documents: tuple[str, ...],
         steps: frozenset[str],
-        run: RunDirectory,
     ) -> None:
-        self.settings = settings
-        self.run = run
-        self._documents = documents
-        self._steps = steps
-        self._progress = ProgressLine(config)
-        self._reporter = config.pluginmanager.getplugin("terminalreporter")
-        self._verdicts: list[Verdict] = []
-        self._run_log: RunLog | None = None
-        self._server_line = ""
-
-    @classmethod
-    def begin(
-        cls, config: pytest.Config, settings: Settings, items: Sequence[pytest.Item]
-    ) -> Session:
-        """Check the options against the world and lock the directory.
+        """Check the options against the world and lock the directory; `steps` are selected.
 
         Raises ConfigError, before anything was started.
         """
-        markers = [item.get_closest_marker("llm_latency") for item in items]
-        steps = frozenset(m.kwargs["step"] for m in markers if m and "step" in m.kwargs)
-        documents = kb.read(*_kb_directory(settings))
+        super().__init__(config, settings)
+        self._documents = kb.read(*_kb_directory(settings))
         choose(_wanted(settings, settings.server_args))
-        if settings.log is not None:
-            FileLog(settings.log, settings.sources["log"]).read()
-        run = RunDirectory(settings.artifacts, _facts(settings))
-        return cls(config, settings, documents, steps, run)
+        given = given_log(settings)
+        if isinstance(given, FileLog):
+            given.read()
+        self._steps = steps
+        self._progress = ProgressLine(config)
+        self._run_log: RunLog | None = None
+        self._server_line = ""
+        self._run = RunDirectory(settings.artifacts, _facts(settings))
+
+    @property
+    def run(self) -> RunDirectory:
+        """The directory of this run."""
+        return self._run
 
     def header(self) -> list[str]:
         """Which server is meant, and where the files go."""
@@ -92,12 +185,7 @@ class Session:
             live_log.unlink(missing_ok=True)
 
     def _open_log(self, server: Server) -> RunLog | None:
-        settings = self.settings
-        log: Log | None = server.log
-        if settings.log is not None:
-            log = FileLog(settings.log, settings.sources["log"])
-        elif settings.log_command is not None:
-            log = CommandLog(settings.log_command, settings.sources["log_command"])
+        log = given_log(self.settings) or server.log
         return RunLog(log) if log is not None else None
 
     def _save_log(self) -> None:
@@ -140,7 +228,7 @@ class Session:
 
     def lab(self, plan: Plan, client: Callable[[], Client]) -> Lab:
         """The lab; `client` is called when a step measures."""
-        return Lab(self.run, lambda: self._bench(client(), plan), lambda: self._run_log)
+        return LiveLab(self.run, lambda: self._bench(client(), plan), lambda: self._run_log)
 
     def _bench(self, client: Client, plan: Plan) -> Bench:
         return Bench(
@@ -152,22 +240,12 @@ class Session:
         self._progress.show(text)
 
     def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:
-        """Keep the verdicts; fail on what is broken or inconclusive, skip on what cannot be
-        measured, with their words."""
+        """Keep the verdicts in run.json, too."""
         __tracebackhide__ = True
         self.progress("")
         verdicts = [replace(verdict, step=step) for verdict in verdicts]
-        self._verdicts.extend(verdicts)
         self.run.finish_step(step, verdicts=[asdict(verdict) for verdict in verdicts])
-        bad = [v for v in verdicts if v.outcome in ("broken", "inconclusive")]
-        if bad:
-            lines = [inert(line) for verdict in bad[:3] for line in verdict.lines()]
-            if len(bad) > 3:
-                lines.append(f"(and {len(bad) - 3} more, in the table below)")
-            pytest.fail("\n".join(lines), pytrace=False)
-        missing = [v for v in verdicts if v.outcome == "not measurable"]
-        if missing:
-            pytest.skip("; ".join(inert(v.cause.sentence) for v in missing if v.cause))
+        super().expect(step, verdicts)
 
     def reported(self, step: str | None, report: pytest.TestReport) -> None:
         """Keep the outcome of a step's test."""
@@ -177,7 +255,9 @@ class Session:
 
     def summarize(self, reporter: pytest.TerminalReporter) -> None:
         """Write the table."""
-        write_summary(reporter, self._server_line, self._verdicts, self.run.notes(), self.run.path)
+        facts = f"server: {self._server_line}" if self._server_line else ""
+        notes = self.run.notes()
+        write_summary(reporter, facts, self.basis, self._verdicts, notes, self.run.path)
 
     def end(self) -> None:
         """Write run.json a last time and give the directory free."""
@@ -187,6 +267,24 @@ class Session:
             print(f"llm-latency: {error}", file=sys.stderr)
         finally:
             self.run.close()
+
+
+def begin(config: pytest.Config, settings: Settings, items: Sequence[pytest.Item]) -> Session:
+    """The session that the options ask for. Raises LatencyError."""
+    if settings.grade is not None:
+        return GradeSession(config, settings, settings.grade)
+    markers = [item.get_closest_marker("llm_latency") for item in items]
+    steps = frozenset(m.kwargs["step"] for m in markers if m and "step" in m.kwargs)
+    return LiveSession(config, settings, steps)
+
+
+def given_log(settings: Settings) -> Log | None:
+    """The log that the options name, None if they name none."""
+    if settings.log is not None:
+        return FileLog(settings.log, settings.sources["log"])
+    if settings.log_command is not None:
+        return CommandLog(settings.log_command, settings.sources["log_command"])
+    return None
 
 
 def _wanted(settings: Settings, args: tuple[str, ...]) -> Wanted:

@@ -79,9 +79,15 @@ class Poll:
         """Whether the latest task came to its own end, None if the answer does not say."""
         return answer_of(self.status, self.body).finished
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON data, for the evidence file."""
-        return asdict(self)
+
+def dump_polls(polls: Sequence[Poll]) -> str:
+    """The evidence file of some polls: JSON Lines."""
+    return "".join(json.dumps(asdict(poll)) + "\n" for poll in polls)
+
+
+def load_polls(text: str) -> list[Poll]:
+    """What `dump_polls` wrote. Raises ValueError, TypeError."""
+    return [Poll(**json.loads(line)) for line in text.split("\n") if line.strip()]
 
 
 @dataclass(frozen=True)

@@ -55,15 +55,16 @@ class ProgressLine:
 
 def write_summary(
     reporter: pytest.TerminalReporter,
-    server: str,
+    facts: str,
+    basis: str,
     verdicts: Sequence[Verdict],
     notes: Sequence[tuple[str, str]],
     directory: Path | None,
 ) -> None:
     """The table: step, relation, numbers, verdict; then notes, and where the files are."""
     reporter.write_sep("=", "LLM latency")
-    if server:
-        reporter.write_line(f"server: {inert(server)}")
+    if facts:
+        reporter.write_line(inert(facts))
     widths = [
         max((len(inert(cell)) for cell in column), default=0)
         for column in zip(*((v.step, v.relation) for v in verdicts))
@@ -73,6 +74,8 @@ def write_summary(
         step, relation = inert(verdict.step), inert(verdict.relation)
         reporter.write(f"{step:<{widths[0]}}  {relation:<{widths[1]}}  ")
         reporter.write(f"{word:<6}", **colour)
+        if basis != "live":
+            reporter.write(f"  on {basis}")
         reporter.write_line(f"  {inert(verdict.numbers)}")
     for step, note in notes:
         reporter.write_line(f"note: {inert(step)}: {inert(note)}")

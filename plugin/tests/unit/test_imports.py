@@ -13,8 +13,8 @@ PACKAGE = Path(pytest_llm_latency.__file__).parent
 
 # Each module may import what stands before it, and `server` what its row says.
 ORDER = [
-    "errors", "sse", "recording", "timeline", "artifacts", "slots", "serverlog", "results",
-    "causes", "relations", "kb", "plan", "client", "rundir", "server", "steps", "lab",
+    "errors", "sse", "recording", "timeline", "artifacts", "slots", "serverlog", "plan", "results",
+    "causes", "relations", "kb", "client", "rundir", "server", "steps", "lab", "grade",
     "options", "report", "session", "hooks", "plugin",
 ]  # fmt: skip
 PYTEST_ONLY_IN = {"options", "report", "session", "hooks", "plugin"}

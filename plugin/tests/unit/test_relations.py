@@ -77,10 +77,10 @@ def test_server() -> None:
     ok = reply('{"status": "ok"}')
     assert outcomes(relations.server(ServerResult(ok, reply(PROPS)))) == {"holds"}
     verdicts = relations.server(ServerResult(reply('{"status": "error"}'), reply(PROPS)))
-    assert broken(verdicts) == [("/health: status is ok", "not-healthy")]
+    assert broken(verdicts) == [("/health: status is ok", "server-facts")]
     for changed in ('"n_ctx": 0', '"n_ctx": "8192"', '"n_ctx": null'):
         props = reply(PROPS.replace('"n_ctx": 8192', changed))
-        assert broken(relations.server(ServerResult(ok, props)))[0][1] == "props-incomplete"
+        assert broken(relations.server(ServerResult(ok, props)))[0][1] == "server-facts"
     verdicts = relations.server(ServerResult(ok, reply("nothing here", 404)))
     assert outcomes(verdicts) == {"holds", "not measurable"}
 
@@ -232,9 +232,11 @@ def test_sentence() -> None:
 
 
 CASE = CancelCase(
-    "close-at", "generation", 256, 18, 500.0, 40.0, 5.0, 40.0, "cancel task, id_task = 4"
+    "close-at", "generation", 256, 18, 500.0, 40.0, 5.0, 40.0, "cancel task, id_task = 4", None
 )
-CANCEL = CancelResult(Cancel(256, 18, 500.0, 40.0), (CASE,), None, "the log", None)
+CANCEL = CancelResult(Cancel(256, 18, 500.0, 40.0), (CASE,), None, "the log", CASE.log_line, None)
+
+NOT_IDLE = replace(CANCEL.cancel, slot_idle_after_ms=None)
 
 
 def test_cancel() -> None:
@@ -248,11 +250,11 @@ def test_cancel() -> None:
          "received < max_tokens", "answer-ended"),
         (replace(CANCEL, cases=(replace(CASE, phase="ended"),)),
          "the close stops the server", "answer-ended"),
-        (replace(CANCEL, cases=(replace(CASE, idle_after_ms=None, log_line=None),), log_source=None),
+        (replace(CANCEL, cancel=NOT_IDLE, cases=(replace(CASE, idle_after_ms=None, log_line=None),), log_source=None),
          "the slot goes idle after the close", "cancel-ignored"),
-        (replace(CANCEL, cases=(replace(CASE, idle_after_ms=None),)),
+        (replace(CANCEL, cancel=NOT_IDLE, cases=(replace(CASE, idle_after_ms=None),)),
          "the slot goes idle after the close", "cancel-logged-but-running"),
-        (replace(CANCEL, cases=(replace(CASE, log_line=None),)),
+        (replace(CANCEL, log_line=None),
          "the log has the task's cancel line", "cancel-not-logged"),
         (replace(CANCEL, next_error="stalled"), "the next request is answered", "next-request-suffers"),
         (replace(CANCEL, slots_missing="HTTP 501"), "the slot goes idle after the close", "no-slots"),
@@ -263,7 +265,7 @@ def test_cancel_breaks(result: CancelResult, relation: str, code: str) -> None:
 
 
 def test_a_missing_log_leaves_the_slot_as_proof() -> None:
-    result = replace(CANCEL, log_source=None, cases=(replace(CASE, log_line=None),))
+    result = replace(CANCEL, log_source=None, log_line=None)
     assert outcomes(relations.cancel(result)) == {"holds"}
 
 

@@ -1,0 +1,351 @@
+"""The lab graded from a directory's files alone: no server, no network.
+
+Two levels. *Evidence*: the directory is a run of ours, with run.json; every number is derived
+again from the recorded bytes, and the files must be that run's, unchanged. *Contract*: only the
+lab's artifacts are there, however they were made; they must have the contract's form and keep
+its relations.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from . import artifacts, relations, results, sse
+from .artifacts import CHUNKS, Chunk, check, dump, parse, report_of
+from .errors import ArtifactError
+from .recording import End, Recording, Reply, Request, load
+from .relations import Verdict
+from .results import (
+    CANCEL_CLOSE_AT,
+    CANCEL_NEXT,
+    CANCEL_PREFILL,
+    CacheResult,
+    CancelResult,
+    LogSpan,
+    PrefillResult,
+    ReportResult,
+    SentenceResult,
+    ServerResult,
+    SseResult,
+    TtftResult,
+)
+from .rundir import EVIDENCE, REPORT_SOURCES, RUN_FILE, RunIndex
+from .serverlog import cancel_line
+from .slots import Poll, load_polls
+from .timeline import derive
+
+T = TypeVar("T")
+Level = Literal["evidence", "contract"]
+SERVER_LOG = "server.log"
+POLLS = ".polls.jsonl"
+
+
+class Files:
+    """Reads files of one directory, and nothing outside it. Raises ArtifactError."""
+
+    def __init__(self, directory: Path, max_bytes: int) -> None:
+        self.directory = directory
+        self._max_bytes = max_bytes
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file, be it readable or not."""
+        path = self.directory / name
+        return path.exists() or path.is_symlink()
+
+    def read_bytes(self, name: str) -> bytes:
+        """All bytes of a regular file of bounded size that lies in the directory."""
+        path = self.directory / name
+        try:
+            inside = path.resolve(strict=True).is_relative_to(self.directory.resolve())
+            facts = path.stat()
+            if not inside:
+                raise ArtifactError(f"{name}: is a link out of the directory")
+            if not stat.S_ISREG(facts.st_mode):
+                raise ArtifactError(f"{name}: is not a regular file")
+            if facts.st_size > self._max_bytes:
+                raise ArtifactError(
+                    f"{name}: {facts.st_size:,} bytes are more than {self._max_bytes:,} "
+                    "(--llm-max-bytes)"
+                )
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise ArtifactError(f"{name}: is missing") from None
+        except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, until 3.12
+            raise ArtifactError(f"{name}: cannot be read: {error}") from None
+
+    def read_text(self, name: str) -> str:
+        """The text of a UTF-8 file; a leading byte order mark is dropped."""
+        try:
+            return self.read_bytes(name).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ArtifactError(f"{name}: is not UTF-8 at byte {error.start}") from None
+
+    def parse(self, name: str) -> Any:
+        """The checked artifact."""
+        return parse(artifacts.FILES[name], self.read_text(name), name)
+
+    def chunks(self) -> tuple[Chunk, ...]:
+        """The lines of chunks.jsonl, checked."""
+        chunks = []
+        for number, line in enumerate(self.read_text(CHUNKS).split("\n"), 1):
+            if line.strip():
+                chunks.append(parse(Chunk, line, f"{CHUNKS}:{number}"))
+        return tuple(chunks)
+
+
+class GradedLab:
+    """The eight steps from files. `extra(step)` has the verdicts that only grading gives.
+
+    `log` is the server's log from elsewhere, for a directory that has none.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int, log: bytes | None = None) -> None:
+        self._files = Files(directory, max_bytes)
+        self._log = log
+        self._extra: dict[str, list[Verdict]] = {}
+        self._index: RunIndex | None = None
+        if self._files.exists(RUN_FILE):
+            self._index = RunIndex.parse(self._files.read_text(RUN_FILE))
+
+    @property
+    def level(self) -> Level:
+        """What the verdicts stand on."""
+        return "contract" if self._index is None else "evidence"
+
+    def extra(self, step: str, judged: Sequence[Verdict]) -> list[Verdict]:
+        """The step's further verdicts, given the relations' (`judged`)."""
+        verdicts = list(self._extra.get(step, ()))
+        if self._index is not None:
+            verdicts.append(self._same_verdicts(step, judged))
+        return verdicts
+
+    def _same_verdicts(self, step: str, judged: Sequence[Verdict]) -> Verdict:
+        assert self._index is not None
+        found = self._index.step(step).get("verdicts")
+        expected = json.loads(json.dumps([asdict(verdict) for verdict in judged]))
+        difference = first_difference(found, expected, f"{RUN_FILE}: verdicts")
+        return relations.graded(step, "run.json has these verdicts", difference)
+
+    # --- evidence: the run's own recordings ---
+
+    def _recordings(self, step: str) -> dict[str, Recording]:
+        assert self._index is not None
+        prefix = f"{EVIDENCE}/{step}/"
+        return {
+            name.removeprefix(prefix).removesuffix(".jsonl"): load(
+                self._files.read_text(name), name
+            )
+            for name in self._index.names(step)
+            if name.startswith(prefix) and not name.endswith(POLLS)
+        }
+
+    def _proven(self, step: str, expected: Mapping[str, bytes | str]) -> None:
+        """Keep the verdicts on the step's files: unchanged, of one run, and derivable.
+
+        `expected` has each artifact as its evidence gives it.
+        """
+        assert self._index is not None
+        problem = self._index.problem(step, self._files.read_bytes)
+        difference = None
+        for name, content in expected.items():
+            if name.endswith(".json"):
+                found = _json(self._files.read_text(name), name)
+                difference = difference or first_difference(
+                    found, _json(_text(content), name), name
+                )
+            elif difference is None and self._files.read_bytes(name) != _bytes(content):
+                difference = f"{name}: differs from the recorded bytes"
+        self._extra[step] = [
+            relations.graded(step, "the files are unchanged and of one run", problem),
+            relations.graded(step, "every value is derived again from the bytes", difference),
+        ]
+
+    # --- the steps ---
+
+    def server(self) -> ServerResult:
+        """Step 1."""
+        if self._index is None:
+            health, props = (
+                Reply(200, self._files.read_bytes(name), 0.0)
+                for name in ("health.json", "props.json")
+            )
+            for name in ("health.json", "props.json"):
+                self._files.parse(name)
+            return ServerResult(health, props)
+        result = results.server_result(self._recordings("server"))
+        received = {"health.json": result.health, "props.json": result.props}
+        self._proven(
+            "server", {name: reply.body for name, reply in received.items() if reply.status == 200}
+        )
+        return result
+
+    def sse(self) -> SseResult:
+        """Step 2."""
+        raw, chunks = self._files.read_bytes("sse_raw.txt"), self._files.chunks()
+        program = relations.sse_program(self._files.read_text("sse.py"))
+        if self._index is None:
+            self._extra["sse"] = [program]
+            request = Request("POST", "", {}, {})
+            recording = Recording(
+                "sse/stream", request, 200, (), None, None, (sse.Read(0.0, by_lines(raw)),),
+                End("eof", 0.0),
+            )  # fmt: skip
+            return SseResult(by_lines(raw), chunks, derive(recording), timed=False)
+        result = results.sse_result(self._recordings("sse"))
+        lines = sse.chunk_lines(map(asdict, result.chunks))
+        self._proven("sse", {"sse_raw.txt": result.raw, CHUNKS: lines})
+        self._extra["sse"].append(program)
+        return result
+
+    def ttft(self) -> TtftResult:
+        """Step 3."""
+        found = self._files.parse("ttft.json")
+        self._extra["ttft"] = [relations.runs_differ(found)]
+        if self._index is None:
+            self._extra["ttft"].append(relations.five_runs(found))
+            return TtftResult(found)
+        result = results.ttft_result(self._recordings("ttft"))
+        self._proven("ttft", {"ttft.json": dump(result.ttft)})
+        return result
+
+    def prefill(self) -> PrefillResult:
+        """Step 4."""
+        found = self._files.parse("prefill.json")
+        if self._index is None:
+            self._extra["prefill"] = [relations.lab_documents(found)]
+            return PrefillResult(found)
+        result = results.prefill_result(self._recordings("prefill"))
+        self._proven("prefill", {"prefill.json": dump(result.rows)})
+        return result
+
+    def cache(self) -> CacheResult:
+        """Step 5."""
+        found = self._files.parse("cache.json")
+        if self._index is None:
+            return CacheResult(found, {}, {})
+        result = results.cache_result(self._recordings("cache"))
+        self._proven("cache", {"cache.json": dump(result.cache)})
+        return result
+
+    def sentence(self) -> SentenceResult:
+        """Step 6."""
+        found = self._files.parse("sentence.json")
+        if self._index is None:
+            self._extra["sentence"] = [relations.is_first_sentence(found)]
+            return SentenceResult(found)
+        result = results.sentence_result(self._recordings("sentence"))
+        self._proven("sentence", {"sentence.json": dump(result.sentence)})
+        return result
+
+    def cancel(self) -> CancelResult:
+        """Step 7."""
+        found = self._files.parse("cancel.json")
+        log = self._log
+        if self._files.exists(SERVER_LOG):
+            log = self._files.read_bytes(SERVER_LOG)
+        if self._index is None:
+            source = "the server's log" if log is not None else None
+            line = cancel_line(log) if log is not None else None
+            return CancelResult(found, (), None, source, line, None)
+        entry = self._index.step("cancel")
+        recordings = self._recordings("cancel")
+        spans = check_spans(entry.get("cases"))
+        cases = [
+            results.cancel_case(name, recordings[name], self._polls(name), log, spans.get(name))
+            for name in sorted(recordings, key=_case_order)
+            if name not in ("slots", CANCEL_NEXT)
+        ]
+        result = results.cancel_result(recordings, cases, entry.get("log_source"))
+        self._proven("cancel", {"cancel.json": dump(result.cancel)})
+        derived = json.loads(json.dumps([asdict(case) for case in result.cases]))
+        difference = first_difference(entry.get("cases"), derived, f"{RUN_FILE}: cases")
+        self._extra["cancel"].append(
+            relations.graded("cancel", "run.json has these closes", difference)
+        )
+        return result
+
+    def _polls(self, name: str) -> list[Poll]:
+        file = f"{EVIDENCE}/cancel/{name}{POLLS}"
+        try:
+            return load_polls(self._files.read_text(file))
+        except (ValueError, TypeError) as error:
+            raise ArtifactError(f"{file}: is no list of answers of /slots: {error}") from None
+
+    def report(self) -> ReportResult:
+        """Step 8."""
+        found = self._files.parse("report.json")
+        expected = report_of(*(self._files.parse(name) for name in REPORT_SOURCES))
+        if self._index is not None:
+            self._proven("report", {"report.json": dump(expected)})
+            problem = self._index.mixed(REPORT_SOURCES)
+            self._extra["report"].append(
+                relations.graded("report", "all sources are of one run", problem)
+            )
+        return ReportResult(found, expected)
+
+
+def _case_order(name: str) -> tuple[bool, bool, str]:
+    """In the order in which the closes were made."""
+    return (name == CANCEL_PREFILL, name != CANCEL_CLOSE_AT, name)
+
+
+def check_spans(cases: Any) -> dict[str, LogSpan]:
+    """The parts of the log by close, as run.json has them. Raises ArtifactError."""
+    spans = {}
+    for case in cases if isinstance(cases, list) else []:
+        if isinstance(case, dict) and case.get("log_span") is not None:
+            where = f"{RUN_FILE}: log_span"
+            spans[str(case.get("name"))] = check(LogSpan, case["log_span"], where)
+    return spans
+
+
+def by_lines(raw: bytes) -> bytes:
+    """A raw stream in which every `data` line is an event of its own, as the lab reads it: a
+    directory made by hand may lack the blank lines."""
+    lines = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    return b"".join(line + b"\n\n" for line in lines if line)
+
+
+def first_difference(found: Any, expected: Any, where: str) -> str | None:
+    """Where two pieces of JSON data first differ, with both values; None: nowhere."""
+    if type(found) is not type(expected):
+        return f"{where}: {json.dumps(found)[:60]}, expected {json.dumps(expected)[:60]}"
+    if isinstance(found, dict):
+        for key in [*expected, *found]:
+            if key not in found or key not in expected:
+                return f"{where}: the key {key!r} is {'missing' if key in expected else 'extra'}"
+            difference = first_difference(found[key], expected[key], f"{where}.{key}")
+            if difference is not None:
+                return difference
+        return None
+    if isinstance(found, list):
+        if len(found) != len(expected):
+            return f"{where}: {len(found)} entries, expected {len(expected)}"
+        for number, (one, other) in enumerate(zip(found, expected)):
+            difference = first_difference(one, other, f"{where}[{number}]")
+            if difference is not None:
+                return difference
+        return None
+    if found == expected:
+        return None
+    return f"{where}: {json.dumps(found)[:60]}, expected {json.dumps(expected)[:60]}"
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ArtifactError(f"{name}: not JSON: {error}") from None
+
+
+def _text(content: bytes | str) -> str:
+    return content if isinstance(content, str) else content.decode("utf-8", "replace")
+
+
+def _bytes(content: bytes | str) -> bytes:
+    return content.encode("utf-8") if isinstance(content, str) else content
