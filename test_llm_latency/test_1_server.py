@@ -11,7 +11,6 @@ from pytest_llm_latency.plugin import Expect
 pytestmark = [
     pytest.mark.llm_latency(step="server"),
     pytest.mark.order(1),
-    pytest.mark.timeout(900, method="signal", func_only=True),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .results import CancelCase
 from .timeline import COLD_SHARE, Timeline
 
 BURST_PIECES_AT_LEAST = 8
@@ -75,7 +76,7 @@ def warm_leg(name: str, leg: Timeline) -> Cause | None:
     return Cause(
         "cold-leg-was-warm",
         f"{leg.cache_n} of {leg.prompt_total} prompt tokens of the leg {name!r} came from a cache "
-        f"(less than {COLD_SHARE:.0%} were processed), even with a salted prompt",
+        f"(less than {COLD_SHARE:.0%} were processed), although it was new",
     )
 
 
@@ -133,17 +134,26 @@ def prefill_flat(short_n: int | None, long_n: int | None) -> Cause:
     )
 
 
-def cancel_ignored(waited_ms: float | None, log_line: str | None) -> Cause:
+def cancel_ignored(case: CancelCase) -> Cause:
     """The slot worked on after the close."""
-    waited = f"{(waited_ms or 0) / 1000:.1f} s"
-    if log_line is not None:
+    waited = f"{(case.waited_ms or 0) / 1000:.1f} s"
+    if case.log_line is not None:
         return Cause(
             "cancel-logged-but-running",
-            f"the log says {log_line!r}, and yet the slot was busy {waited} after the close",
+            f"the log says {case.log_line!r}, and yet the slot was busy {waited} after the close",
         )
+    how = "generated to the end of its answer" if case.stop == "ran on" else "was still busy"
     return Cause(
         "cancel-ignored",
-        f"the slot was still busy {waited} after the close: the disconnect never reached the "
-        "server. A proxy between? Measure the server behind it directly, too (--llm-url). In "
-        "nginx: proxy_ignore_client_abort off",
+        f"the slot {how}, {waited} after the close: the disconnect never reached the server. A "
+        "proxy between? Measure the server behind it directly, too (--llm-url). In nginx: "
+        "proxy_ignore_client_abort off",
     )
+
+
+CANCEL_UNPROVEN = Cause(
+    "cancel-unproven",
+    "the slot went idle, but nothing tells a cancelled answer from one that came to its own end: "
+    "give the server's log (--llm-log, --llm-log-command), or ask for a longer answer "
+    "(llm_plan.cancel_max_tokens)",
+)

@@ -1,6 +1,7 @@
 """Talks HTTP to one server: plain questions (GET, JSON) and streamed answers into recordings.
 
-It stamps, enforces deadlines and closes connections; it does not interpret what it reads.
+It stamps, enforces deadlines and closes connections; what it reads it interprets only so far
+as to see a first piece of text, where it is told to close then.
 Every request has a connection of its own, so that each is measured alike and a close is real.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,27 +62,36 @@ class _Stamps:
         self.started = time.perf_counter()
         self.connect_ms = round((self.started - begun) * 1000.0, 3)
 
+    def set_timeout(self, seconds: float) -> None:
+        """Bound the next wait for bytes."""
+        if self.socket is not None and self.socket.fileno() >= 0:  # a body read whole closes it
+            self.socket.settimeout(seconds)
 
-class _Connection(urllib3.connection.HTTPConnection):
-    """Starts the clock when it is open: the request's first byte is sent next."""
+    def close(self) -> None:
+        """Close the TCP connection even where a library still holds the socket: what it
+        leaves open is a half close, and several proxies then let the server go on."""
+        if self.socket is not None:
+            self.socket.close()
+
+
+class _Stamping:
+    """Starts the clock when the connection is open: the request's first byte is sent next."""
 
     stamps: _Stamps
+    sock: Any
 
     def connect(self) -> None:
         begun = time.perf_counter()
-        super().connect()
+        super().connect()  # type: ignore[misc]
         self.stamps.opened(begun, self.sock)
 
 
-class _TLSConnection(urllib3.connection.HTTPSConnection):
-    """The same after the TLS handshake."""
+class _Connection(_Stamping, urllib3.connection.HTTPConnection):
+    """Over TCP."""
 
-    stamps: _Stamps
 
-    def connect(self) -> None:
-        begun = time.perf_counter()
-        super().connect()
-        self.stamps.opened(begun, self.sock)
+class _TLSConnection(_Stamping, urllib3.connection.HTTPSConnection):
+    """Over TLS; the clock starts after the handshake."""
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
@@ -99,7 +110,8 @@ class _Adapter(requests.adapters.HTTPAdapter):
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> urllib3.ProxyManager:
         manager = super().proxy_manager_for(proxy, **kwargs)
-        manager.pool_classes_by_scheme = self._pool_classes
+        if not proxy.startswith("socks"):  # whose connections are of a kind of their own
+            manager.pool_classes_by_scheme = self._pool_classes
         return manager  # type: ignore[no-any-return]
 
 
@@ -108,87 +120,28 @@ def _pool_class(pool: type[Any], connection: type[Any], stamps: _Stamps) -> type
     return type(pool.__name__, (pool,), {"ConnectionCls": bound})
 
 
-@dataclass
 class Exchange:
     """One streamed request: `send` yields its reads, `recording` is there afterwards.
 
     `close_at_ms` closes the connection at that moment, whatever the stream is doing;
-    `close_on_piece` right after the read with the first piece of text. `on_start` is called
-    just before the request goes out.
+    `close_on_piece` right after the read with the first piece of text. `closed_at` is the
+    `time.perf_counter()` at which the connection was closed.
     """
 
-    client: Client
-    label: str
-    close_at_ms: float | None = None
-    close_on_piece: bool = False
-    recording: Recording | None = None
-    closed_at: float = 0.0  # perf_counter, after the connection was closed
-
-    def send(self, body: Mapping[str, Any]) -> Iterator[sse.Read]:
-        """POST `body`; yield every read. Never raises for what the server does: see `end`."""
-        client = self.client
-        deadlines = client.deadlines
-        full_body = {**body, **({"model": client.model} if client.model else {})}
-        stamps = _Stamps()
-        session, request, settings = client.prepare("POST", CHAT_PATH, full_body, stamps)
-        reads: list[sse.Read] = []
-        end: End | None = None
-        response: requests.Response | None = None
-        headers_ms: float | None = None
-        began = time.perf_counter()
-        stamps.started = began
-        watchdog = _Watchdog(deadlines.total, stamps)
-        try:
-            first_wait = deadlines.first_byte
-            if self.close_at_ms is not None:
-                first_wait = min(first_wait, self.close_at_ms / 1000.0)
-            response = session.send(request, timeout=(deadlines.connect, first_wait), **settings)
-            headers_ms = _since_ms(stamps.started)
-            stream = sse.read_stream(response.raw, stamps.started)
-            piece_seen = _PieceWatch() if self.close_on_piece else None
-            size = 0
-            while end is None:
-                wait_s = deadlines.gap
-                if self.close_at_ms is not None:
-                    wait_s = min(wait_s, self.close_at_ms / 1000.0 - _since_s(stamps.started))
-                if wait_s <= 0:
-                    break
-                if stamps.socket.fileno() >= 0:  # a body that is read whole closes it
-                    stamps.socket.settimeout(wait_s)
-                read = next(stream, None)
-                if read is None:
-                    break
-                reads.append(read)
-                size += len(read.data)
-                yield read
-                if size > client.max_bytes:
-                    end = self._end(
-                        "broken", stamps, f"more than {client.max_bytes:,} bytes: reading stopped"
-                    )
-                elif piece_seen is not None and piece_seen.feed(read.data):
-                    end = self._end("closed", stamps)
-            if end is None:
-                end = self._natural_end(reads, stamps, watchdog)
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            end = self._failure(error, stamps, watchdog, response is not None)
-        finally:
-            watchdog.cancel()
-            if response is not None:
-                response.close()
-            session.close()
-            _close_for_real(stamps)
-            self.closed_at = time.perf_counter()
-            self.recording = Recording(
-                label=self.label,
-                request=Request("POST", CHAT_PATH, client.shown_headers(request), full_body),
-                status=response.status_code if response is not None else None,
-                response_headers=tuple(response.headers.items()) if response is not None else (),
-                connect_ms=stamps.connect_ms,
-                headers_ms=headers_ms,
-                reads=tuple(reads),
-                end=end or self._end("broken", stamps, "interrupted"),
-            )
-            client.keep(self.recording)
+    def __init__(
+        self,
+        client: Client,
+        label: str,
+        close_at_ms: float | None = None,
+        close_on_piece: bool = False,
+    ) -> None:
+        self.recording: Recording | None = None
+        self.closed_at = 0.0
+        self._client = client
+        self._label = label
+        self._close_at_ms = close_at_ms
+        self._piece_seen = _PieceWatch() if close_on_piece else None
+        self._stamps = _Stamps()
 
     def run(self, body: Mapping[str, Any]) -> Recording:
         """Send and read to the end; return the recording."""
@@ -197,48 +150,109 @@ class Exchange:
         assert self.recording is not None
         return self.recording
 
-    def _end(self, kind: EndKind, stamps: _Stamps, detail: str = "") -> End:
-        return End(kind, _since_ms(stamps.started), detail)
-
-    def _natural_end(self, reads: Sequence[sse.Read], stamps: _Stamps, watchdog: _Watchdog) -> End:
-        if watchdog.fired:
-            return self._total_deadline(stamps)
-        done = any(event.data == sse.DONE for _, event in sse.timed_events(reads))
-        if not done and self._close_is_due(stamps):
-            return self._end("closed", stamps)
-        return self._end("done" if done else "eof", stamps)
-
-    def _total_deadline(self, stamps: _Stamps) -> End:
-        total_s = self.client.deadlines.total
-        return self._end("deadline", stamps, f"total deadline: not finished after {total_s:g} s")
-
-    def _close_is_due(self, stamps: _Stamps) -> bool:
-        return self.close_at_ms is not None and _since_ms(stamps.started) >= self.close_at_ms
-
-    def _failure(
-        self, error: Exception, stamps: _Stamps, watchdog: _Watchdog, answered: bool
-    ) -> End:
-        deadlines = self.client.deadlines
-        if watchdog.fired:
-            return self._total_deadline(stamps)
-        if _is_timeout(error):
-            if stamps.socket is None:
-                return self._end(
-                    "deadline",
-                    stamps,
-                    f"connect deadline: no connection in {deadlines.connect:g} s",
-                )
-            if self._close_is_due(stamps):
-                return self._end("closed", stamps)
-            words = (
-                f"gap deadline: nothing for {deadlines.gap:g} s"
-                if answered
-                else f"first byte deadline: no answer in {deadlines.first_byte:g} s"
+    def send(self, body: Mapping[str, Any]) -> Iterator[sse.Read]:
+        """POST `body`; yield every read. Never raises for what the server does: see `end`."""
+        client, stamps = self._client, self._stamps
+        full_body = {**body, **({"model": client.model} if client.model else {})}
+        session, request, settings = client.prepare("POST", CHAT_PATH, full_body, stamps)
+        reads: list[sse.Read] = []
+        end: End | None = None
+        response: requests.Response | None = None
+        headers_ms: float | None = None
+        ambient = sys.exc_info()[1]
+        watchdog = _Watchdog(client.deadlines.total, stamps)
+        stamps.started = time.perf_counter()
+        try:
+            first_wait_s = self._wait_s(client.deadlines.first_byte)
+            response = session.send(
+                request, timeout=(client.deadlines.connect, first_wait_s), **settings
             )
-            return self._end("deadline", stamps, words)
-        if stamps.socket is None:
-            return self._end("broken", stamps, f"cannot connect: {root_words(error)}")
-        return self._end("broken", stamps, f"the connection broke: {root_words(error)}")
+            headers_ms = _since_ms(stamps.started)
+            for read in self._reads(response):
+                reads.append(read)
+                yield read
+            end = self._after_reads(reads, watchdog)
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            end = self._failure(_root(error, ambient), watchdog, response is not None)
+        finally:
+            watchdog.cancel()
+            if response is not None:
+                response.close()
+            session.close()
+            stamps.close()
+            self.closed_at = time.perf_counter()
+            self.recording = Recording(
+                label=self._label,
+                request=Request("POST", CHAT_PATH, shown(request.headers), full_body),
+                status=response.status_code if response is not None else None,
+                response_headers=tuple(shown(response.headers).items()) if response else (),
+                connect_ms=stamps.connect_ms,
+                headers_ms=headers_ms,
+                reads=tuple(reads),
+                end=end or self._end("broken", "interrupted"),
+            )
+            client.keep(self.recording)
+
+    def _reads(self, response: requests.Response) -> Iterator[sse.Read]:
+        """The reads up to the end of the stream, the moment to close, or the byte limit."""
+        stream = sse.read_stream(response.raw, self._stamps.started)
+        size = 0
+        while size <= self._client.max_bytes:
+            wait_s = self._wait_s(self._client.deadlines.gap)
+            if wait_s <= 0:
+                return
+            self._stamps.set_timeout(wait_s)
+            read = next(stream, None)
+            if read is None:
+                return
+            size += len(read.data)
+            yield read
+            if self._piece_seen is not None and self._piece_seen.feed(read.data):
+                return
+
+    def _wait_s(self, deadline_s: float) -> float:
+        """Seconds to wait for the next bytes: to the deadline, or to the moment to close."""
+        if self._close_at_ms is None:
+            return deadline_s
+        return min(deadline_s, self._close_at_ms / 1000.0 - _since_s(self._stamps.started))
+
+    def _close_is_due(self) -> bool:
+        return (
+            self._close_at_ms is not None and _since_ms(self._stamps.started) >= self._close_at_ms
+        )
+
+    def _end(self, kind: EndKind, detail: str = "") -> End:
+        return End(kind, _since_ms(self._stamps.started), detail)
+
+    def _after_reads(self, reads: Sequence[sse.Read], watchdog: _Watchdog) -> End:
+        limit = self._client.max_bytes
+        if watchdog.fired:
+            return self._total_deadline()
+        if sum(len(read.data) for read in reads) > limit:
+            return self._end("broken", f"more than {limit:,} bytes: reading stopped")
+        seen = self._piece_seen is not None and self._piece_seen.seen
+        return self._end("closed" if seen or self._close_is_due() else "eof")
+
+    def _total_deadline(self) -> End:
+        total_s = self._client.deadlines.total
+        return self._end("deadline", f"total deadline: not finished after {total_s:g} s")
+
+    def _failure(self, root: BaseException, watchdog: _Watchdog, answered: bool) -> End:
+        deadlines, connected = self._client.deadlines, self._stamps.socket is not None
+        if watchdog.fired:
+            return self._total_deadline()
+        if not _is_timeout(root):
+            what = "the connection broke" if connected else "cannot connect"
+            return self._end("broken", f"{what}: {_words(root)}")
+        if not connected:
+            words = f"connect deadline: no connection in {deadlines.connect:g} s"
+        elif self._close_is_due():
+            return self._end("closed")
+        elif answered:
+            words = f"gap deadline: nothing for {deadlines.gap:g} s"
+        else:
+            words = f"first byte deadline: no answer in {deadlines.first_byte:g} s"
+        return self._end("deadline", words)
 
 
 def _since_s(started: float) -> float:
@@ -249,42 +263,43 @@ def _since_ms(started: float) -> float:
     return round(_since_s(started) * 1000.0, 3)
 
 
-def _root(error: BaseException) -> BaseException:
-    while error.__cause__ or error.__context__:
-        error = error.__cause__ or error.__context__ or error
-    return error
+def _root(error: BaseException, ambient: BaseException | None) -> BaseException:
+    """The innermost cause of a network error; `ambient` was being handled before it."""
+    while True:
+        inner = error.__cause__ or error.__context__
+        if inner is None or inner is ambient:
+            return error
+        error = inner
 
 
-def _is_timeout(error: BaseException) -> bool:
-    return isinstance(_root(error), (TimeoutError, urllib3.exceptions.ReadTimeoutError))
+def _is_timeout(root: BaseException) -> bool:
+    return isinstance(root, (TimeoutError, urllib3.exceptions.ReadTimeoutError))
 
 
-def root_words(error: BaseException) -> str:
-    """The innermost cause of a network error, in one line."""
-    root = _root(error)
+def _words(root: BaseException) -> str:
     return (str(root) or type(root).__name__).replace("\n", " ")[:200]
 
 
-def _close_for_real(stamps: _Stamps) -> None:
-    """Close the TCP connection even where a library still holds the socket (a half close)."""
-    if stamps.socket is not None:
-        stamps.socket.close()
+def shown(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers as evidence: without credentials."""
+    hidden = {"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key"}
+    return {name: value for name, value in headers.items() if name.lower() not in hidden}
 
 
 class _PieceWatch:
     """Says when the first piece of text has arrived."""
 
     def __init__(self) -> None:
+        self.seen = False
         self._decoder = sse.Decoder()
 
     def feed(self, data: bytes) -> bool:
+        """Take the next bytes; say whether a piece has come."""
         for event in self._decoder.feed(data):
-            try:
+            with contextlib.suppress(sse.StreamFailure):
                 if event.data != sse.DONE and sse.content(sse.payload(event)):
-                    return True
-            except sse.StreamFailure:
-                return False
-        return False
+                    self.seen = True
+        return self.seen
 
 
 class _Watchdog:
@@ -361,13 +376,6 @@ class Client:
         }
         return session, request, settings
 
-    def shown_headers(self, request: requests.PreparedRequest) -> dict[str, str]:
-        """The request's headers as evidence: without credentials."""
-        hidden = {"authorization", "proxy-authorization", "cookie"}
-        return {
-            name: value for name, value in request.headers.items() if name.lower() not in hidden
-        }
-
     def get(self, path: str, *, timeout_s: float | None = None) -> Reply:
         """GET `path`. Raises ServerError where no answer comes."""
         return self._query("GET", path, None, timeout_s)
@@ -398,6 +406,7 @@ class Client:
         stamps = _Stamps()
         session, request, settings = self.prepare(method, path, body, stamps)
         timeout_s = timeout_s or self.deadlines.query
+        ambient = sys.exc_info()[1]
         watchdog = _Watchdog(timeout_s, stamps)
         started = time.perf_counter()
         try:
@@ -407,16 +416,14 @@ class Client:
                 raise TimeoutError
             return Reply(response.status_code, content, _since_ms(started))
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            words = (
-                f"no answer in {timeout_s:g} s"
-                if watchdog.fired or _is_timeout(error)
-                else root_words(error)
-            )
+            root = _root(error, ambient)
+            timed_out = watchdog.fired or _is_timeout(root)
+            words = f"no answer in {timeout_s:g} s" if timed_out else _words(root)
             raise ServerError(f"{method} {self.base_url}{path}: {words}") from None
         finally:
             watchdog.cancel()
             session.close()
-            _close_for_real(stamps)
+            stamps.close()
 
     def record(
         self,

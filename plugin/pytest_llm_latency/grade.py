@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from . import artifacts, relations, results, sse
 from .artifacts import CHUNKS, Chunk, check, dump, parse, report_of
-from .errors import ArtifactError
+from .errors import ArtifactError, StreamError
 from .recording import End, Recording, Reply, Request, load
 from .relations import Verdict
 from .results import (
@@ -255,11 +255,19 @@ class GradedLab:
         entry = self._index.step("cancel")
         recordings = self._recordings("cancel")
         spans = check_spans(entry.get("cases"))
-        cases = [
-            results.cancel_case(name, recordings[name], self._polls(name), log, spans.get(name))
-            for name in sorted(recordings, key=_case_order)
-            if name not in ("slots", CANCEL_NEXT)
-        ]
+        cases = []
+        for name in sorted(recordings, key=_case_order):
+            if name in ("slots", CANCEL_NEXT):
+                continue
+            span = spans.get(name)
+            part = log[span.log_from : span.log_to] if log is not None and span else None
+            try:
+                cases.append(
+                    results.cancel_case(name, recordings[name], self._polls(name), part, span)
+                )
+            except StreamError:
+                if name == CANCEL_CLOSE_AT:
+                    raise
         result = results.cancel_result(recordings, cases, entry.get("log_source"))
         self._proven("cancel", {"cancel.json": dump(result.cancel)})
         derived = json.loads(json.dumps([asdict(case) for case in result.cases]))

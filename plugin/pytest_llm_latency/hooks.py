@@ -7,14 +7,27 @@ from collections.abc import Callable, Generator
 import pytest
 
 from .errors import LatencyError
-from .session import Session
+from .session import Session, step_of
+
+
+def _in_words() -> Generator[None, object, object]:
+    """Let the hook run; an error of ours becomes a failure with its sentence alone.
+
+    It is raised outside of the handler: pytest would show both, one "during" the other.
+    """
+    try:
+        return (yield)
+    except LatencyError as error:
+        words = str(error)
+    pytest.fail(words, pytrace=False)
 
 
 class MeasuringHooks:
     """Registered as a plugin when the collection shows that this run measures."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, measures: Callable[[pytest.Item], bool]) -> None:
         self._session = session
+        self._measures = measures
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say which server is meant; start none."""
@@ -23,18 +36,17 @@ class MeasuringHooks:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self) -> Generator[None, object, object]:
         """Errors of ours are sentences for a person, not tracebacks."""
-        try:
-            return (yield)
-        except LatencyError as error:
-            pytest.fail(str(error), pytrace=False)
+        return (yield from _in_words())
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
         """The same for the test itself."""
-        try:
-            return (yield)
-        except LatencyError as error:
-            pytest.fail(str(error), pytrace=False)
+        return (yield from _in_words())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Generator[None, object, object]:
+        """The same for the end of fixtures."""
+        return (yield from _in_words())
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -42,9 +54,8 @@ class MeasuringHooks:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Keep the outcome of every step in run.json."""
         report = yield
-        marker = item.get_closest_marker("llm_latency")
-        if marker is not None:
-            self._session.reported(marker.kwargs.get("step"), report)
+        if self._measures(item):
+            self._session.reported(step_of(item), report)
         return report
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -67,10 +67,11 @@ class LiveLab:
             self._run.begin_step(step)
             try:
                 self._results[step] = measure()
+                self._run.commit_step(step)
             except LatencyError as error:
                 self._results[step] = error
-            finally:
-                self._run.save()
+                self._run.fail_step(step, str(error))
+            self._run.save()
         result: T | LatencyError = self._results[step]
         if isinstance(result, LatencyError):
             raise result
@@ -92,9 +93,10 @@ class LiveLab:
         """Step 2: sse.py, sse_raw.txt, chunks.jsonl."""
 
         def measure() -> SseResult:
-            self._run.write("sse.py", Path(sse.__file__).read_bytes(), "sse")
             result = steps.measure_sse(self._bench())
+            self._run.write("sse.py", Path(sse.__file__).read_bytes(), "sse")
             self._run.write("sse_raw.txt", result.raw, "sse")
+            self._run.finish_step("sse", first_token_ms=result.timeline.first_token_ms)
             self._run.write("chunks.jsonl", sse.chunk_lines(map(asdict, result.chunks)), "sse")
             return result
 
@@ -106,6 +108,8 @@ class LiveLab:
         def measure() -> TtftResult:
             result = steps.measure_ttft(self._bench())
             self._run.write("ttft.json", dump(result.ttft), "ttft")
+            first_tokens = [timeline.first_token_ms for timeline in result.timelines]
+            self._run.finish_step("ttft", first_token_ms=first_tokens)
             return result
 
         return self._once("ttft", measure)
@@ -169,6 +173,8 @@ class LiveLab:
             expected = report_of(*(self._load(name) for name in REPORT_SOURCES))
             self._run.write("report.json", dump(expected), "report")
             self._run.finish_step("report", copied_from_run=source_run)
+            if source_run != self._run.run_id:
+                self._run.note("report", f"copied from the files of the run {source_run}")
             return ReportResult(self._load("report.json"), expected)
 
         return self._once("report", measure)

@@ -46,11 +46,21 @@ class Settings:
     def shown(self) -> dict[str, Any]:
         """The options as facts of the run: no secrets."""
         hidden = {"api_key", "sources"}
-        return {
+        facts = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in vars(self).items()
             if name not in hidden
         }
+        return {**facts, "server_args": _without_keys(self.server_args)}
+
+
+def _without_keys(args: tuple[str, ...]) -> list[str]:
+    """The arguments with an API key among them left out."""
+    after = ("", *args)
+    return [
+        "<secret>" if before == "--api-key" or arg.startswith("--api-key=") else arg
+        for before, arg in zip(after, args)
+    ]
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,6 @@ class Option:
     help: str
     default: Any = None
     metavar: str = "TEXT"
-    environment: bool = True
 
     @property
     def flag(self) -> str:
@@ -78,9 +87,16 @@ class Option:
 
 
 def _url(text: str) -> str:
-    parts = urlsplit(text)
+    form = "a URL with scheme and host, such as http://localhost:8080"
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError(f"{form} ({error})") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("a URL with scheme and host, such as http://localhost:8080")
+        raise ValueError(form)
+    if parts.query or parts.fragment:
+        raise ValueError("a URL without ? and #")
     if parts.username or parts.password:
         raise ValueError("a URL without a password in it; give a key with LLM_API_KEY")
     # The base URL of OpenAI clients ends with /v1; here it is the part before.
@@ -90,7 +106,7 @@ def _url(text: str) -> str:
 def _path(text: str) -> Path:
     if not text:
         raise ValueError("a path")
-    return Path(text).expanduser().absolute()
+    return Path(text).expanduser()
 
 
 def _server(text: str) -> str:
@@ -205,19 +221,22 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for option in OPTIONS:
-        text, source = _find(option, config, environment)
+        text, source, base = _find(option, config, environment)
         sources[option.name] = source
         if text is None:
             values[option.name] = option.default
             continue
         try:
-            values[option.name] = option.parse(text)
+            value = option.parse(text)
+            values[option.name] = base / value if isinstance(value, Path) else value
         except ValueError as error:
             raise pytest.UsageError(f"{source}: {text!r} is not right; give {error}") from None
     values["start_timeout_s"] = values.pop("start_timeout")
-    values["artifacts"] = values["artifacts"] or Path.cwd() / DEFAULT_ARTIFACTS
+    values["artifacts"] = values["artifacts"] or config.invocation_params.dir / DEFAULT_ARTIFACTS
     settings = Settings(
-        **values, api_key=_api_key(values["api_key_file"], environment), sources=sources
+        **values,
+        api_key=_api_key(values["api_key_file"], sources["api_key_file"], environment),
+        sources=sources,
     )
     if settings.log is not None and settings.log_command is not None:
         raise pytest.UsageError(
@@ -228,27 +247,27 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
 
 def _find(
     option: Option, config: pytest.Config, environment: Mapping[str, str]
-) -> tuple[str | None, str]:
-    """(the option's text, where it stands)."""
+) -> tuple[str | None, str, Path]:
+    """(the option's text, where it stands, the directory that a path there starts from)."""
+    here = config.invocation_params.dir
     given = config.getoption(option.dest)
     if given is not None:
-        return str(given), option.flag
+        return str(given), option.flag, here
     if environment.get(option.variable):
-        return environment[option.variable], f"environment variable {option.variable}"
+        return environment[option.variable], f"environment variable {option.variable}", here
     ini = config.getini(option.dest)
-    if ini:
-        return str(ini), f"{option.dest} in {config.inipath}"
-    return None, option.flag
+    if ini and config.inipath is not None:
+        return str(ini), f"{option.dest} in {config.inipath}", config.inipath.parent
+    return None, option.flag, here
 
 
-def _api_key(path: Path | None, environment: Mapping[str, str]) -> str | None:
+def _api_key(path: Path | None, source: str, environment: Mapping[str, str]) -> str | None:
     """The key. A command line is public, so the key itself is never an option."""
     if path is None:
         key, source = environment.get(API_KEY_VARIABLE), API_KEY_VARIABLE
         if not key:
             return None
     else:
-        source = "--llm-api-key-file"
         try:
             key = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

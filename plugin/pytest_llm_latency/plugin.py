@@ -31,6 +31,7 @@ class Expect(Protocol):
 
 
 MARKER = "llm_latency"
+TEST_TIMEOUT_S = 900
 FIXTURES = frozenset(
     ("llm_artifacts", "llm_client", "llm_expect", "llm_lab", "llm_server", "llm_settings")
 )
@@ -47,16 +48,30 @@ def pytest_configure(config: pytest.Config) -> None:
     check_ini_was_found(config)
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(step): a step of the LLM latency lab, or a test of your own that measures "
-        "a server (kept in order, one server for all).",
+        f"{MARKER}(step): a step of the LLM latency lab; run.json keeps its outcome by that name.",
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Bound every measuring test in time, where its user has not.
+
+    The method "signal" with the function alone lets fixtures end the server; pytest-timeout's
+    other ways leave it to the guard.
+    """
+    given = config.getoption("timeout", None) or config.getini("timeout")
+    if config.pluginmanager.hasplugin("timeout") and not given:
+        for item in items:
+            if _measures(item) and item.get_closest_marker("timeout") is None:
+                bound = pytest.mark.timeout(TEST_TIMEOUT_S, method="signal", func_only=True)
+                item.add_marker(bound)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Where this run measures, check all that can be checked before it begins."""
     config = session.config
-    if config.option.collectonly or not any(_measures(item) for item in session.items):
+    if not _runs(config) or not any(_measures(item) for item in session.items):
         return
     from .hooks import MeasuringHooks, RefusingHooks
     from .session import begin
@@ -69,7 +84,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     except LatencyError as error:
         raise pytest.UsageError(str(error)) from None
     config.stash[_session_key] = measuring
-    config.pluginmanager.register(MeasuringHooks(measuring), "llm-latency-measuring")
+    config.pluginmanager.register(MeasuringHooks(measuring, _measures), "llm-latency-measuring")
+
+
+def _runs(config: pytest.Config) -> bool:
+    """Whether tests will run: not with --collect-only, --setup-plan and the like."""
+    return not (config.option.collectonly or config.getoption("setupplan", False))
+
+
+def _session(config: pytest.Config) -> Session:
+    session = config.stash.get(_session_key, None)
+    if session is None:
+        raise pytest.UsageError(
+            "a test must name its llm_* fixtures as arguments, or with usefixtures: asked for by "
+            "getfixturevalue alone, they are not seen before the run begins"
+        )
+    return session
 
 
 def _measures(item: pytest.Item) -> bool:
@@ -79,7 +109,7 @@ def _measures(item: pytest.Item) -> bool:
 @pytest.fixture(scope="session")
 def llm_settings(pytestconfig: pytest.Config) -> Settings:
     """The options of this run, checked."""
-    return pytestconfig.stash[_session_key].settings
+    return _session(pytestconfig).settings
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +129,7 @@ def llm_plan() -> Plan:
 @pytest.fixture(scope="session")
 def llm_artifacts(pytestconfig: pytest.Config) -> RunDirectory:
     """The directory of this run: `path`, `run_id`, `write`, `note`."""
-    return pytestconfig.stash[_session_key].run
+    return _session(pytestconfig).run
 
 
 @pytest.fixture(scope="session")
@@ -107,7 +137,7 @@ def llm_server(
     pytestconfig: pytest.Config, llm_server_args: tuple[str, ...], llm_plan: Plan
 ) -> Iterator[Server]:
     """The server, ready: `base_url`, `kind`. One of our own ends with the session."""
-    session = pytestconfig.stash[_session_key]
+    session = _session(pytestconfig)
     with session.open_server(llm_server_args, llm_plan) as server:
         yield server
 
@@ -115,7 +145,7 @@ def llm_server(
 @pytest.fixture(scope="session")
 def llm_client(pytestconfig: pytest.Config, llm_server: Server) -> Client:
     """A client of the server: `stream(messages, ...)` gives a Timeline."""
-    return pytestconfig.stash[_session_key].client(llm_server)
+    return _session(pytestconfig).client(llm_server)
 
 
 @pytest.fixture(scope="session")
@@ -128,19 +158,20 @@ def llm_ready(request: pytest.FixtureRequest, llm_settings: Settings) -> None:
 @pytest.fixture(scope="session")
 def llm_lab(request: pytest.FixtureRequest, llm_plan: Plan) -> Lab:
     """The eight steps; each is measured when it is first asked for."""
-    session = request.config.stash[_session_key]
+    session = _session(request.config)
     return session.lab(llm_plan, lambda: request.getfixturevalue("llm_client"))
 
 
 @pytest.fixture
 def llm_expect(request: pytest.FixtureRequest) -> Expect:
     """Judge: `llm_expect(verdict, ...)` fails or skips with the verdict's words."""
-    session = request.config.stash[_session_key]
-    marker = request.node.get_closest_marker(MARKER)
-    step = marker.kwargs.get("step") if marker is not None else None
+    from .session import step_of
+
+    session = _session(request.config)
+    step = step_of(request.node)
 
     def expect(*verdicts: Verdict) -> None:
         __tracebackhide__ = True
-        session.expect(step or request.node.name, verdicts)
+        session.expect(step, verdicts)
 
     return expect

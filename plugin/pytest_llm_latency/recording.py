@@ -1,7 +1,7 @@
 """The raw evidence of one request: what was sent, every read with its time, how it ended.
 
 A recording holds no interpretation. All numbers are derived from it by `timeline.py`, so
-that a saved recording proves them again without a server. It must not know what SSE means.
+that a saved recording proves them again without a server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .sse import Read
 FORMAT = "pytest-llm-latency/recording"
 VERSION = 1
 
-EndKind = Literal["done", "eof", "closed", "broken", "deadline"]
+EndKind = Literal["eof", "closed", "broken", "deadline"]
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Request:
 class End:
     """How the exchange ended.
 
-    `kind`: "done" the `[DONE]` event came; "eof" the body ended without it; "closed" by us;
-    "broken" the connection failed; "deadline" one of our own deadlines fired. `detail` names
-    the failure or the deadline. `t_ms` counts from the start.
+    `kind`: "eof" the stream was read to its end; "closed" by us before that; "broken" the
+    connection failed; "deadline" one of our own deadlines fired. `detail` names the failure
+    or the deadline. `t_ms` counts from the start.
     """
 
     kind: EndKind

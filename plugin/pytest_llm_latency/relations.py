@@ -6,15 +6,16 @@ Only numbers of one run are compared with each other; no absolute time is judged
 from __future__ import annotations
 
 import ast
+import json
 import math
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from . import causes, sse
+from . import causes
 from .artifacts import Chunk, Health, PrefillRow, Props, Sentence, Ttft, check
 from .causes import Cause
 from .errors import ArtifactError
@@ -32,6 +33,7 @@ from .results import (
 )
 from .timeline import Timeline
 
+NOT_OFFERED = (404, 405, 501)
 Outcome = Literal["holds", "broken", "inconclusive", "not measurable"]
 
 
@@ -143,9 +145,13 @@ def _offered(
     path: str, relation: str, reply: Reply, kind: Any, judge: Callable[[Any], tuple[bool, str]]
 ) -> Verdict:
     relation = f"{path}: {relation}"
-    if reply.status != 200 or not isinstance(reply.json(), dict):
+    if reply.status in NOT_OFFERED:
         cause = Cause("not-offered", f"this server offers no {path}")
         return Verdict("server", relation, "not measurable", f"HTTP {reply.status}", cause)
+    if reply.status != 200 or not isinstance(reply.json(), dict):
+        words = reply.body[:120].decode("utf-8", "replace")
+        cause = Cause("server-facts", f"{path} answers HTTP {reply.status}: {words}")
+        return Verdict("server", relation, "broken", f"HTTP {reply.status}", cause)
     try:
         holds, shown = judge(check(kind, reply.json(), path))
     except ArtifactError as error:
@@ -167,7 +173,7 @@ def sse_stream(result: SseResult) -> list[Verdict]:
     ending = "[DONE]" if timeline.done else f"finish_reason {timeline.finish_reason!r}, no [DONE]"
     ended = _verdict(
         "sse",
-        "data: [DONE] ends the stream",
+        "the stream has its end",
         causes.unusable(timeline) is None,
         f"{len(timeline.pieces)} pieces, {ending}",
         causes.unusable(timeline),
@@ -182,15 +188,7 @@ def sse_stream(result: SseResult) -> list[Verdict]:
 
 def pieces_are_raw_content(raw: bytes, chunks: Sequence[Chunk]) -> Verdict:
     """The pieces equal the content in the raw stream, piece for piece."""
-    contents: list[str] = []
-    for event in sse.Decoder().feed(raw):
-        if event.data == sse.DONE:
-            break
-        try:
-            contents.append(sse.content(sse.payload(event)))
-        except sse.StreamFailure:
-            break
-    expected = [text for text in contents if text]
+    expected = [text for text in _raw_contents(raw) if text]
     found = [chunk.text for chunk in chunks]
     differing = next(
         (i for i, (a, b) in enumerate(zip(expected, found)) if a != b),
@@ -203,6 +201,23 @@ def pieces_are_raw_content(raw: bytes, chunks: Sequence[Chunk]) -> Verdict:
         f"{len(found)} pieces, {len(expected)} in the raw file",
         Cause("pieces-differ", f"first difference at piece {differing + 1}"),
     )
+
+
+def _raw_contents(raw: bytes) -> Iterator[str]:
+    """The content of every chunk, line by line as the lab's words have it: deliberately not by
+    the decoder that made the pieces, which this would then never find at fault."""
+    for line in raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
+        if not line.startswith(b"data:"):
+            continue
+        value = line[len(b"data:") :].decode("utf-8", "replace").strip(" ")
+        if value == "[DONE]":
+            return
+        try:
+            text = json.loads(value)["choices"][0]["delta"]["content"]
+        except (ValueError, LookupError, TypeError):
+            continue  # no chunk with content: usage, an error, a finish_reason
+        if isinstance(text, str):
+            yield text
 
 
 def times_never_fall(chunks: Sequence[Chunk]) -> Verdict:
@@ -295,13 +310,18 @@ def cache(result: CacheResult) -> list[Verdict]:
     missed = hit = Cause("cache-never-hits", "the same prompt was not cheaper the second time")
     if result.legs:
         legs, prompts = result.legs, result.prompts
-        warm = causes.warm_leg("first", legs["first"])
-        if warm is not None:
-            return [Verdict("cache", "cached < uncached", "inconclusive", "no cold leg", warm)]
-        missed = hit = causes.cache_miss(legs["second"])
-        changed = legs["changed_prefix"]
-        if changed.cold is False:
+        for leg in legs["first"]:
+            warm = causes.warm_leg("first", leg)
+            if warm is not None:
+                return [Verdict("cache", "cached < uncached", "inconclusive", "no cold leg", warm)]
+        missed = hit = causes.cache_miss(legs["second"][-1])
+        changed = next((leg for leg in legs["changed_prefix"] if leg.cold is False), None)
+        if changed is not None:
             hit = causes.changed_prefix_hit(changed, prompts["second"], prompts["changed_prefix"])
+            if second.prompt_n is not None and second.prompt_n < (changed.prompt_n or 0):
+                numbers = f"{count(changed.cache_n)} of {count(changed.prompt_total)} tokens reused"
+                relation = "a changed front is not in the cache"
+                return [Verdict("cache", relation, "inconclusive", numbers, hit)]
     verdicts = []
     for name, cold_leg, cause in (
         ("first", artifact.first, missed),
@@ -332,15 +352,16 @@ def cache(result: CacheResult) -> list[Verdict]:
 def sentence(result: SentenceResult) -> list[Verdict]:
     """Step 6."""
     artifact = result.sentence
+    burst = causes.burst(result.timeline) if result.timeline is not None else None
+    in_order = artifact.ttft_ms <= artifact.first_sentence_ms <= artifact.total_ms
     return [
         _verdict(
             "sentence",
             "ttft <= first sentence <= total",
-            artifact.ttft_ms <= artifact.first_sentence_ms <= artifact.total_ms,
+            in_order and burst is None,
             f"{milliseconds(artifact.ttft_ms)} <= {milliseconds(artifact.first_sentence_ms)} <= "
             f"{milliseconds(artifact.total_ms)}",
-            (causes.burst(result.timeline) if result.timeline else None)
-            or Cause("order", "the times are not in order"),
+            burst or Cause("order", "the times are not in order"),
         ),
         _verdict(
             "sentence",
@@ -405,7 +426,7 @@ def cancel(result: CancelResult) -> list[Verdict]:
 
 
 def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
-    relation = "the slot goes idle after the close"
+    relation = "the close stops the server: the slot goes idle"
     idle_ms = result.cancel.slot_idle_after_ms
     missing = result.slots_missing
     if case is None and idle_ms is None:
@@ -416,13 +437,15 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
     numbers = f"idle {milliseconds(idle_ms)} after the close"
     if case is None:
         return _verdict("cancel", relation, True, numbers)
-    return _verdict(
-        "cancel",
-        relation,
-        idle_ms is not None,
-        f"{numbers} (to within {milliseconds(case.resolution_ms)})",
-        causes.cancel_ignored(case.waited_ms, case.log_line),
-    )
+    ran_on = next((one for one in result.cases if one.stop == "ran on"), None)
+    if ran_on is not None or idle_ms is None:
+        ignored = causes.cancel_ignored(ran_on or case)
+        shown = milliseconds((ran_on or case).waited_ms)
+        return Verdict("cancel", relation, "broken", f"busy until {shown} after the close", ignored)
+    numbers += f" (to within {milliseconds(case.resolution_ms)})"
+    if all(one.stop != "stopped" for one in result.cases):
+        return Verdict("cancel", relation, "inconclusive", numbers, causes.CANCEL_UNPROVEN)
+    return Verdict("cancel", relation, "holds", numbers)
 
 
 def report(result: ReportResult) -> list[Verdict]:

@@ -23,6 +23,7 @@ from .timeline import Timeline, derive, first_sentence
 
 Recordings = Mapping[str, Recording]
 Phase = Literal["prefill", "generation", "ended"]
+Stop = Literal["stopped", "ran on", "unknown"]
 Value = TypeVar("Value")
 
 SALTED = "salted-"
@@ -31,6 +32,10 @@ CACHE_LEGS = ("first", "second", "changed_suffix", "changed_prefix")
 CANCEL_NEXT = "next"
 CANCEL_PREFILL = "prefill"
 CANCEL_CLOSE_AT = "close-at"
+CANCEL_FIRST_PIECE = "first-piece"
+# A slot that is idle in less than this share of the time that the rest of the answer needs
+# did not generate it.
+STOPPED_SHARE = 0.5
 
 
 def usable(recording: Recording) -> Timeline:
@@ -200,11 +205,11 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class CacheResult:
-    """Step 5. `legs` are the timelines of the last round by name, `prompts` their system
-    prompts, to say where two of them part; both empty where only the file is there."""
+    """Step 5. `legs` are the timelines by name, one a round; `prompts` the system prompts of
+    the last, to say where two of them part; both empty where only the file is there."""
 
     cache: Cache
-    legs: Mapping[str, Timeline]
+    legs: Mapping[str, Sequence[Timeline]]
     prompts: Mapping[str, str]
 
 
@@ -231,7 +236,7 @@ def cache_result(recordings: Recordings) -> CacheResult:
     )
     return CacheResult(
         cache,
-        {name: legs[-1] for name, legs in timelines.items()},
+        timelines,
         {name: _system_prompt(found[name][-1]) for name in CACHE_LEGS},
     )
 
@@ -271,11 +276,14 @@ class LogSpan:
 
 @dataclass(frozen=True)
 class CancelCase:
-    """One close. `idle_after_ms` counts from the close, None: not seen idle, or no `/slots`;
-    the slot was last seen busy `resolution_ms` before that. `log_line` names our task."""
+    """One close. `phase` is what the close fell into: "ended" if the answer was complete by
+    then. `stop` says whether the generation stopped, or ran on to its own end. `idle_after_ms`
+    counts from the close, None: not seen idle, or no `/slots`; the slot was last seen busy
+    `resolution_ms` before that. `log_line` names our task."""
 
     name: str
     phase: Phase
+    stop: Stop
     max_tokens: int
     received_tokens: int
     closed_at_ms: float
@@ -308,21 +316,37 @@ def cancel_case(
     log: bytes | None,
     log_span: LogSpan | None,
 ) -> CancelCase:
-    """One close, from the stream's recording, the answers of `/slots`, and the log."""
+    """One close, from the stream's recording, the answers of `/slots`, and the part of the
+    log that `log_span` names. Raises StreamError if there was no answer to close."""
     timeline = derive(recording)
     if timeline.error is not None:
         raise StreamError(f"{recording.label}: {timeline.error}")
-    ended = bool(timeline.done or timeline.finish_reason or timeline.closed_at_ms is None)
-    # The whole answer may have been under way when the connection was closed.
-    ended = ended or bool(polls and polls[-1].finished)
     idle = slots_state(polls)
-    line = None
-    if log is not None and log_span is not None and not ended:
-        line = cancel_line(log[log_span.log_from : log_span.log_to])
+    max_tokens = int(recording.request.body.get("max_tokens", 0))
+    line = cancel_line(log) if log is not None else None
+    phase: Phase = "generation" if timeline.pieces else "prefill"
+    stop: Stop = "unknown"
+    if timeline.done or timeline.finish_reason or timeline.closed_at_ms is None:
+        phase = "ended"
+    elif line is not None:
+        stop = "stopped"
+    elif phase == "generation" and polls and polls[-1].finished is not None:
+        # (In prefill the slot still says what its task before had come to.)
+        if not polls[-1].finished:
+            stop = "stopped"
+        elif polls[0].busy:
+            stop = "ran on"
+        else:  # the whole answer was under way when the connection was closed
+            phase = "ended"
+    elif idle.idle_after_ms is not None:
+        rest_ms = _rest_ms(timeline, max_tokens)
+        if rest_ms is not None and idle.idle_after_ms < STOPPED_SHARE * rest_ms:
+            stop = "stopped"
     return CancelCase(
         name=name,
-        phase="ended" if ended else ("generation" if timeline.pieces else "prefill"),
-        max_tokens=int(recording.request.body.get("max_tokens", 0)),
+        phase=phase,
+        stop=stop,
+        max_tokens=max_tokens,
         received_tokens=len(timeline.pieces),
         closed_at_ms=recording.end.t_ms,
         idle_after_ms=idle.idle_after_ms,
@@ -331,6 +355,15 @@ def cancel_case(
         log_line=line,
         log_span=log_span,
     )
+
+
+def _rest_ms(timeline: Timeline, max_tokens: int) -> float | None:
+    """How long the rest of the answer would take at the beat of its pieces so far."""
+    pieces = timeline.pieces
+    if len(pieces) < 3:
+        return None
+    beat_ms = (pieces[-1].t_ms - pieces[0].t_ms) / (len(pieces) - 1)
+    return beat_ms * (max_tokens - len(pieces))
 
 
 def cancel_result(

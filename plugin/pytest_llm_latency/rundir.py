@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ RUN_FILE = "run.json"
 EVIDENCE = "evidence"
 FORMAT = "pytest-llm-latency/run"
 VERSION = 1
+SECTIONS = ("runs", "steps", "failures", "artifacts")
 REPORT_SOURCES = ("ttft.json", "prefill.json", "cache.json", "sentence.json", "cancel.json")
 
 
@@ -46,20 +47,11 @@ class RunIndex:
             index = json.loads(text)
         except ValueError as error:
             raise ArtifactError(f"{RUN_FILE}: not JSON: {error}") from None
-        if not isinstance(index, dict) or index.get("format") != FORMAT:
-            raise ArtifactError(f"{RUN_FILE}: expected the format {FORMAT!r}")
-        if index.get("version") != VERSION:
+        if not _is_index(index):
             raise ArtifactError(
-                f"{RUN_FILE}: version {index.get('version')!r}; this version reads {VERSION}"
+                f"{RUN_FILE}: expected {FORMAT!r} version {VERSION}, with the objects "
+                + ", ".join(SECTIONS)
             )
-        sections = [index.get("steps"), index.get("artifacts")]
-        entries = [section for section in sections if isinstance(section, dict)]
-        if len(entries) != len(sections) or not all(
-            isinstance(entry, dict) and "run" in entry
-            for part in entries
-            for entry in part.values()
-        ):
-            raise ArtifactError(f"{RUN_FILE}: steps and artifacts must be objects with a run each")
         return cls(index)
 
     def step(self, step: str) -> Mapping[str, Any]:
@@ -96,16 +88,21 @@ class RunIndex:
 class RunDirectory:
     """The open directory of this run. Everything that is written goes through it."""
 
-    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
-        """Create and lock `path`. Raises ConfigError if it cannot be used or is in use."""
+    def __init__(
+        self, path: Path, facts: Mapping[str, Any], source: str = "--llm-artifacts"
+    ) -> None:
+        """Create and lock `path`. Raises ConfigError, which names `source`, if it cannot be
+        used or is in use."""
         self.path = path.absolute()
         self.run_id = new_run_id()
-        self._lock = _lock(self.path)
+        self._lock = _lock(self.path, source)
         try:
             self._index = _read_index(self.path / RUN_FILE)
         except BaseException:
             self.close()
             raise
+        self._ours: dict[str, dict[str, Any]] = {}  # the entries of the steps of this run
+        self._staged: dict[str, dict[str, Any]] = {}  # files of steps under way, by step
         self._index["run"] = self.run_id
         self._index["runs"][self.run_id] = dict(facts)
 
@@ -121,43 +118,80 @@ class RunDirectory:
 
     def note(self, step: str, text: str) -> None:
         """Keep a remark that changes no verdict."""
-        self._step(step)["notes"].append(text)
+        self._entry(step)["notes"].append(text)
 
     def notes(self) -> list[tuple[str, str]]:
         """(step, remark) of this run."""
-        return [
-            (step, note)
-            for step, entry in self._index["steps"].items()
-            if entry["run"] == self.run_id
-            for note in entry["notes"]
-        ]
+        return [(step, note) for step, entry in self._ours.items() for note in entry["notes"]]
 
     def begin_step(self, step: str) -> None:
-        """Forget what an earlier run left of this step: it is replaced as a whole."""
-        self._index["steps"].pop(step, None)
-        self._step(step)
-        shutil.rmtree(self.path / EVIDENCE / step, ignore_errors=True)
-        for name, entry in list(self._index["artifacts"].items()):
-            if entry["step"] == step:
+        """Begin to measure a step anew. What an earlier run left of it stays until
+        `commit_step`, so that a measurement that fails loses nothing."""
+        self._ours[step] = {"run": self.run_id, "notes": []}
+        self._staged[step] = {}
+        shutil.rmtree(self.path / self._staging(step), ignore_errors=True)
+
+    def commit_step(self, step: str) -> None:
+        """Replace what an earlier run left of the step by what this one measured."""
+        staged = self._staged.pop(step)
+        final = f"{EVIDENCE}/{step}"
+        for name in self.names(step):
+            del self._index["artifacts"][name]
+            if name not in staged and not name.startswith(f"{final}/"):
                 (self.path / name).unlink(missing_ok=True)
-                del self._index["artifacts"][name]
+        shutil.rmtree(self.path / final, ignore_errors=True)
+        if (self.path / self._staging(step)).exists():
+            (self.path / self._staging(step)).rename(self.path / final)
+        self._index["artifacts"].update(staged)
+        self._index["failures"].pop(step, None)
+        self._index["steps"][step] = self._ours[step]
+
+    def fail_step(self, step: str, error: str) -> None:
+        """Keep what was recorded of a step that could not be measured beside what an earlier
+        run left of it."""
+        self._staged.pop(step)
+        failed = self.path / EVIDENCE / f"{step}.failed"
+        shutil.rmtree(failed, ignore_errors=True)
+        if (self.path / self._staging(step)).exists():
+            (self.path / self._staging(step)).rename(failed)
+        self._ours[step]["error"] = error
+        self._index["failures"][step] = self._ours[step]
 
     def finish_step(self, step: str, **fields: Any) -> None:
-        """Add `fields` (outcome, verdicts, facts) to the step's entry."""
-        self._step(step).update(fields)
+        """Add `fields` (outcome, facts) to the step's entry."""
+        self._entry(step).update(fields)
 
-    def _step(self, step: str) -> dict[str, Any]:
-        fresh: dict[str, Any] = {"run": self.run_id, "notes": []}
-        entry: dict[str, Any] = self._index["steps"].setdefault(step, fresh)
-        if entry["run"] != self.run_id:
-            self._index["steps"][step] = entry = fresh
-        return entry
+    def add_verdicts(self, step: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
+        """Add verdicts to the step's entry."""
+        self._entry(step).setdefault("verdicts", []).extend(verdicts)
+
+    def _entry(self, step: str) -> dict[str, Any]:
+        """This run's entry of a step. One that no lab step announced (a user's own test) goes
+        into run.json as it is."""
+        if step not in self._ours:
+            self._ours[step] = {"run": self.run_id, "notes": []}
+            self._index["steps"][step] = self._ours[step]
+        return self._ours[step]
+
+    def _staging(self, step: str) -> str:
+        return f"{EVIDENCE}/{step}.new"
+
+    def names(self, step: str) -> list[str]:
+        """The files of a step in run.json."""
+        artifacts = self._index["artifacts"]
+        return [name for name, entry in artifacts.items() if entry["step"] == step]
 
     def write(self, name: str, data: str | bytes, step: str) -> None:
         """Write an artifact whole or not at all. Raises ArtifactError."""
         content = data.encode("utf-8") if isinstance(data, str) else data
-        write_whole(self.path / name, content)
-        self._index["artifacts"][name] = {
+        staged = self._staged.get(step)
+        evidence = f"{EVIDENCE}/{step}/"
+        place = name
+        if staged is not None and name.startswith(evidence):
+            place = f"{self._staging(step)}/{name.removeprefix(evidence)}"
+        write_whole(self.path / place, content)
+        entries = self._index["artifacts"] if staged is None else staged
+        entries[name] = {
             "run": self.run_id,
             "step": step,
             "sha256": hashlib.sha256(content).hexdigest(),
@@ -165,14 +199,18 @@ class RunDirectory:
 
     def keep(self, recording: Recording) -> None:
         """Write a recording's evidence file, named after its label."""
-        step = recording.label.partition("/")[0]
-        if self._index["steps"].get(step, {}).get("run") != self.run_id:
-            self.begin_step(step)  # a user's own test, which no lab step announced
-        self.write(f"{EVIDENCE}/{recording.label}.jsonl", dump_recording(recording), step)
+        self.keep_text(f"{recording.label}.jsonl", dump_recording(recording))
 
     def keep_text(self, label: str, text: str) -> None:
-        """Write evidence that is no recording; `label` as in a recording."""
-        self.write(f"{EVIDENCE}/{label}", text, label.partition("/")[0])
+        """Write an evidence file; `label` begins with the step's name."""
+        step = label.partition("/")[0]
+        if step not in self._ours:
+            # A user's own test, which no lab step announced: its evidence begins anew.
+            self._entry(step)
+            shutil.rmtree(self.path / EVIDENCE / step, ignore_errors=True)
+            for name in self.names(step):
+                del self._index["artifacts"][name]
+        self.write(f"{EVIDENCE}/{label}", text, step)
 
     def owns(self, name: str) -> bool:
         """Whether this run made the artifact."""
@@ -204,7 +242,7 @@ class RunDirectory:
 
     def save(self) -> None:
         """Write run.json. Facts of runs of which nothing is left are dropped."""
-        sections = (self._index["steps"], self._index["artifacts"])
+        sections = (self._index[name] for name in ("steps", "failures", "artifacts"))
         alive = {entry["run"] for section in sections for entry in section.values()}
         alive.add(self.run_id)
         runs = {run: facts for run, facts in self._index["runs"].items() if run in alive}
@@ -229,39 +267,43 @@ def write_whole(path: Path, content: bytes) -> None:
         raise ArtifactError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Path, source: str) -> int:
     try:
         path.mkdir(parents=True, exist_ok=True)
         handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
     except FileExistsError:
-        raise ConfigError(f"--llm-artifacts: {path} is not a directory") from None
+        raise ConfigError(f"{source}: {path} is not a directory") from None
     except NotADirectoryError as error:
-        raise ConfigError(f"--llm-artifacts: {error.filename} lies below a file") from None
+        raise ConfigError(f"{source}: {error.filename} lies below a file") from None
     except OSError as error:
-        raise ConfigError(f"--llm-artifacts: cannot write into {path}: {error.strerror}") from None
+        raise ConfigError(f"{source}: cannot write into {path}: {error.strerror}") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
         raise ConfigError(
-            f"--llm-artifacts: another run is using {path}; wait for it, or name another directory"
+            f"{source}: another run is using {path}; wait for it, or name another directory"
         ) from None
     return handle
 
 
 def _read_index(path: Path) -> dict[str, Any]:
-    fresh: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "run": "",
-        "runs": {},
-        "steps": {},
-        "artifacts": {},
-    }
+    """The run.json of the directory; a fresh one where it has none that can be read."""
+    index: dict[str, Any] = {"format": FORMAT, "version": VERSION, "run": ""}
+    index |= {name: {} for name in SECTIONS}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return fresh
-    if not isinstance(found, dict) or found.get("version") != VERSION:
-        return fresh
-    return {**fresh, **found}
+        return index
+    return found if _is_index(found) else index
+
+
+def _is_index(found: Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and (found.get("format"), found.get("version")) == (FORMAT, VERSION)
+        and all(isinstance(found.get(name), dict) for name in SECTIONS)
+        and all(isinstance(entry, dict) for name in SECTIONS for entry in found[name].values())
+        and all("run" in e for name in SECTIONS if name != "runs" for e in found[name].values())
+        and all("step" in e and "sha256" in e for e in found["artifacts"].values())
+    )

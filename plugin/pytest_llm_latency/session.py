@@ -26,7 +26,7 @@ from .report.terminal import ProgressLine, inert, write_summary
 from .rundir import RunDirectory
 from .server.logs import CommandLog, FileLog, Log, RunLog
 from .server.ways import Server, Wanted, choose, describe, open_server
-from .steps import Bench, check_context
+from .steps import Bench, check_context, check_plan
 
 LONG_PROMPT_STEPS = frozenset(("prefill", "cache", "cancel", "report"))
 LIVE_LOG = ".server.log"
@@ -85,7 +85,7 @@ class Session:
         if missing:
             pytest.skip("; ".join(inert(v.cause.sentence) for v in missing if v.cause))
 
-    def reported(self, step: str | None, report: pytest.TestReport) -> None:
+    def reported(self, step: str, report: pytest.TestReport) -> None:
         """A step's test has ended."""
 
     def summarize(self, reporter: pytest.TerminalReporter) -> None:
@@ -110,7 +110,7 @@ class GradeSession(Session):
 
     def _log(self) -> bytes | None:
         log = given_log(self.settings)
-        return log.read() if log is not None else None
+        return log.read(0) if log is not None else None
 
     def header(self) -> list[str]:
         """What is graded, and on which level."""
@@ -150,12 +150,14 @@ class LiveSession(Session):
         choose(_wanted(settings, settings.server_args))
         given = given_log(settings)
         if isinstance(given, FileLog):
-            given.read()
+            given.size()
         self._steps = steps
         self._progress = ProgressLine(config)
         self._run_log: RunLog | None = None
         self._server_line = ""
-        self._run = RunDirectory(settings.artifacts, _facts(settings))
+        self._run = RunDirectory(
+            settings.artifacts, _facts(settings), settings.sources["artifacts"]
+        )
 
     @property
     def run(self) -> RunDirectory:
@@ -170,6 +172,7 @@ class LiveSession(Session):
     @contextlib.contextmanager
     def open_server(self, args: tuple[str, ...], plan: Plan) -> Iterator[Server]:
         """Have the server, look at it, and check that the longest prompt fits."""
+        check_plan(plan, self._documents)
         live_log = self.run.path / LIVE_LOG
         try:
             with open_server(_wanted(self.settings, args), live_log, self.progress) as server:
@@ -191,7 +194,10 @@ class LiveSession(Session):
     def _save_log(self) -> None:
         """The log's last part, where this run's cancel step stands on it."""
         if self._run_log is not None and self.run.owns("server.log"):
-            self.run.write("server.log", self._run_log.read(), "cancel")
+            try:
+                self.run.write("server.log", self._run_log.read(), "cancel")
+            except LatencyError as error:  # the cancel step has its part of the log already
+                self.run.note("cancel", f"the end of the log is missing: {error}")
 
     def _look_at(self, client: Client, server: Server) -> None:
         """Keep and show what the server says of itself."""
@@ -244,13 +250,13 @@ class LiveSession(Session):
         __tracebackhide__ = True
         self.progress("")
         verdicts = [replace(verdict, step=step) for verdict in verdicts]
-        self.run.finish_step(step, verdicts=[asdict(verdict) for verdict in verdicts])
+        self.run.add_verdicts(step, [asdict(verdict) for verdict in verdicts])
         super().expect(step, verdicts)
 
-    def reported(self, step: str | None, report: pytest.TestReport) -> None:
+    def reported(self, step: str, report: pytest.TestReport) -> None:
         """Keep the outcome of a step's test."""
         self.progress("")
-        if step is not None and (report.when == "call" or report.outcome != "passed"):
+        if report.when == "call" or report.outcome != "passed":
             self.run.finish_step(step, outcome=report.outcome)
 
     def summarize(self, reporter: pytest.TerminalReporter) -> None:
@@ -269,13 +275,17 @@ class LiveSession(Session):
             self.run.close()
 
 
+def step_of(item: pytest.Item) -> str:
+    """The lab's step that an item is, else the item's own id."""
+    marker = item.get_closest_marker("llm_latency")
+    return str(marker.kwargs.get("step", item.nodeid)) if marker is not None else item.nodeid
+
+
 def begin(config: pytest.Config, settings: Settings, items: Sequence[pytest.Item]) -> Session:
     """The session that the options ask for. Raises LatencyError."""
     if settings.grade is not None:
         return GradeSession(config, settings, settings.grade)
-    markers = [item.get_closest_marker("llm_latency") for item in items]
-    steps = frozenset(m.kwargs["step"] for m in markers if m and "step" in m.kwargs)
-    return LiveSession(config, settings, steps)
+    return LiveSession(config, settings, frozenset(map(step_of, items)))
 
 
 def given_log(settings: Settings) -> Log | None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
+from urllib.parse import urlsplit
 
 DEFAULT_URL = os.environ.get("LLM_URL", "http://127.0.0.1:8080")
 DONE = "[DONE]"
@@ -184,12 +185,17 @@ def error_words(value: Mapping[str, Any]) -> str | None:
     return str(words if words else error)
 
 
+def mapping(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """An object inside a payload, empty where there is none of that name."""
+    found = value.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
 def delta(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """`choices[0].delta` of a chunk, empty where the chunk has none."""
     choices = value.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
-    found = first.get("delta") if isinstance(first, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    return mapping(first, "delta") if isinstance(first, Mapping) else {}
 
 
 def content(value: Mapping[str, Any]) -> str:
@@ -214,14 +220,20 @@ def request_body(
 def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
     """POST `body` to `url`/v1/chat/completions and yield the reads of the answer.
 
-    The clock starts just before the request is sent, its connection included.
+    The clock starts just before the request is sent; opening the connection is part of the
+    times. `LLM_API_KEY` of the environment is sent as the key.
     Raises StreamFailure for a status other than 200 and requests' own errors.
     """
     import requests
 
+    base_url = url.rstrip("/").removesuffix("/v1")
+    key = os.environ.get("LLM_API_KEY")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     with requests.Session() as session:
+        # A proxy of the environment is never meant for a server on this machine.
+        session.trust_env = urlsplit(base_url).hostname not in ("localhost", "127.0.0.1", "::1")
         request = session.prepare_request(
-            requests.Request("POST", url.rstrip("/") + "/v1/chat/completions", json=body)
+            requests.Request("POST", base_url + "/v1/chat/completions", json=body, headers=headers)
         )
         settings = session.merge_environment_settings(request.url, {}, True, None, None)
         settings["stream"] = True
@@ -270,7 +282,7 @@ def stream(
         text = content(value)
         if text:
             pieces.append({"t_ms": t_ms, "text": text})
-        timings = value.get("timings") or timings
+        timings = dict(mapping(value, "timings") or timings)
     return pieces, received[-1].t_ms if received else 0.0, timings
 
 

@@ -18,12 +18,13 @@ from typing import Any
 from . import sse
 from .artifacts import Chunk
 from .client import Client, Exchange
-from .errors import ConfigError, ServerError
+from .errors import ConfigError, ServerError, StreamError
 from .plan import Messages, Plan, new_salt
 from .recording import Recording, Reply
 from .results import (
     CACHE_LEGS,
     CANCEL_CLOSE_AT,
+    CANCEL_FIRST_PIECE,
     CANCEL_NEXT,
     CANCEL_PREFILL,
     SALTED,
@@ -52,7 +53,7 @@ from .slots import Poll, answer_of, dump_polls
 from .timeline import derive
 
 # Where times contradict the counts, the medians of three rounds count.
-MORE_ROUNDS = (2, 3)
+ROUNDS = 3
 PREFILL_CASE_CLOSE_AT_MS = 100.0
 # In prefill a llama.cpp server looks at the client's socket after a second without news,
 # and every answer that it gives, /slots included, restarts that second.
@@ -61,6 +62,8 @@ POLL_IN_GENERATION_S = 0.005
 IDLE_DEADLINE_S = 30.0
 IDLE_DEADLINE_IN_PREFILL_S = 120.0
 LOG_DEADLINE_S = 2.0
+LOG_POLL_S = 0.05
+SLOTS_REFUSALS_AT_MOST = 5
 # An answer that ends before even a close after its first piece is asked for longer.
 LONGER_ANSWERS = (1, 8)
 
@@ -84,6 +87,20 @@ class Bench:
         recording = self.client.record(messages, max_tokens, cache_prompt, label=label)
         usable(recording)
         return recording
+
+
+def check_plan(plan: Plan, documents: Sequence[str]) -> None:
+    """Raise ConfigError where a plan cannot be carried out."""
+    counts = plan.doc_counts
+    if len(counts) < 2 or any(a >= b for a, b in pairwise(counts)) or counts[0] < 0:
+        raise ConfigError(f"llm_plan: doc_counts {counts} must be two or more, ascending")
+    if counts[-1] > len(documents):
+        raise ConfigError(
+            f"llm_plan: doc_counts {counts} asks for more than the {len(documents)} documents of "
+            "the knowledge base"
+        )
+    if plan.ttft_runs < 1:
+        raise ConfigError(f"llm_plan: ttft_runs is {plan.ttft_runs}; it must be at least 1")
 
 
 def check_context(bench: Bench) -> None:
@@ -156,6 +173,15 @@ def _prefix(salt: str | None) -> str:
     return SALTED if salt else ""
 
 
+def _more_rounds(measure: Callable[[str | None, int], Legs], salt: str | None) -> Legs:
+    """What is missing of three salted rounds. Without a salt a further round would find what
+    an earlier one left in the cache, on a server with slots or a cache of prompts."""
+    legs: Legs = {}
+    for number in range(1 if salt is None else 2, ROUNDS + 1):
+        legs |= measure(new_salt(), number)
+    return legs
+
+
 def measure_server(bench: Bench) -> ServerResult:
     """Step 1."""
     bench.progress("server")
@@ -176,8 +202,14 @@ def measure_sse(bench: Bench) -> SseResult:
             bench.plan.short(), bench.plan.max_tokens, raw_out=raw, send=exchange.send
         )
     assert exchange.recording is not None
-    chunks = tuple(Chunk(piece["t_ms"], piece["text"]) for piece in pieces)
-    return SseResult(raw.getvalue(), chunks, derive(exchange.recording))
+    timeline = derive(exchange.recording)
+    if timeline.error is None:
+        chunks = tuple(Chunk(piece["t_ms"], piece["text"]) for piece in pieces)
+    else:  # stream() raised and gave nothing; what had come is kept
+        chunks = tuple(Chunk(piece.t_ms, piece.text) for piece in timeline.pieces)
+    if not timeline.done and timeline.finish_reason is not None:
+        bench.note("sse", "the stream ended without data: [DONE], with a finish_reason before")
+    return SseResult(raw.getvalue(), chunks, timeline)
 
 
 def measure_ttft(bench: Bench) -> TtftResult:
@@ -198,7 +230,9 @@ def measure_ttft(bench: Bench) -> TtftResult:
     first, *later = (run.ttft_ms for run in result.ttft.runs)
     if later:
         later_ms = statistics.median(later)
-        bench.note("ttft", f"the first run took {first:.0f} ms, the later {later_ms:.0f} ms")
+        bench.note(
+            "ttft", f"first text of run 1 after {first:.0f} ms, of the later {later_ms:.0f} ms"
+        )
     return result
 
 
@@ -220,8 +254,7 @@ def measure_prefill(bench: Bench) -> PrefillResult:
     legs, salt = _cold(bench, "prefill", [f"{docs}docs-1" for docs in plan.doc_counts], measure)
     result = prefill_result(legs)
     if not all(a.ttft_ms < b.ttft_ms for a, b in pairwise(result.rows)):
-        for number in MORE_ROUNDS:
-            legs |= measure(salt and new_salt(), number)
+        legs |= _more_rounds(measure, salt)
         result = prefill_result(legs)
     return result
 
@@ -262,10 +295,9 @@ def measure_cache(bench: Bench) -> CacheResult:
     if result.cache.second.ttft_ms >= min(
         result.cache.first.ttft_ms, result.cache.changed_prefix.ttft_ms
     ):
-        for number in MORE_ROUNDS:
-            legs |= measure(salt and new_salt(), number)
+        legs |= _more_rounds(measure, salt)
         result = cache_result(legs)
-    front, end = result.legs["changed_prefix"], result.legs["changed_suffix"]
+    front, end = result.legs["changed_prefix"][-1], result.legs["changed_suffix"][-1]
     bench.note(
         "cache",
         f"the changing line at the front: {front.prompt_n} tokens processed, "
@@ -301,17 +333,15 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
         )
     ]
     for attempt, factor in enumerate(LONGER_ANSWERS, 1):
+        bench.progress("cancel, closing after the first piece")
+        cases += watcher.extra_close(
+            f"{CANCEL_FIRST_PIECE}-{attempt}",
+            plan.cancel(),
+            factor * plan.cancel_max_tokens,
+            close_on_piece=True,
+        )
         if cases[-1].phase == "generation":
             break
-        bench.progress("cancel, closing after the first piece")
-        cases.append(
-            watcher.close(
-                f"first-piece-{attempt}",
-                plan.cancel(),
-                factor * plan.cancel_max_tokens,
-                close_on_piece=True,
-            )
-        )
     if cases[0].phase == "ended":
         bench.note(
             "cancel",
@@ -320,13 +350,11 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
             f"(max_tokens {cases[-1].max_tokens})",
         )
     bench.progress("cancel, closing during a long prefill")
-    cases.append(
-        watcher.close(
-            CANCEL_PREFILL,
-            plan.with_documents(bench.documents, new_salt()),
-            plan.kb_max_tokens,
-            close_at_ms=PREFILL_CASE_CLOSE_AT_MS,
-        )
+    cases += watcher.extra_close(
+        CANCEL_PREFILL,
+        plan.with_documents(bench.documents, new_salt()),
+        plan.kb_max_tokens,
+        close_at_ms=PREFILL_CASE_CLOSE_AT_MS,
     )
     bench.progress("cancel, the next request")
     recordings[CANCEL_NEXT] = bench.client.record(
@@ -353,27 +381,40 @@ class _Watcher:
         close_on_piece: bool = False,
     ) -> CancelCase:
         """One close, watched until the slot is idle or the deadline has passed."""
-        log_from = len(self.log.read()) if self.log is not None else 0
+        log_from = self.log.size() if self.log is not None else 0
         exchange = Exchange(self.bench.client, f"cancel/{name}", close_at_ms, close_on_piece)
         recording = exchange.run(sse.request_body(messages, max_tokens, True))
         in_prefill = not derive(recording).pieces
         polls = self._poll(exchange.closed_at, in_prefill) if self.has_slots else []
         self.bench.keep_text(f"cancel/{name}.polls.jsonl", dump_polls(polls))
-        log, span = self._wait_for_line(log_from) if self.log is not None else (None, None)
-        return cancel_case(name, recording, polls, log, span)
+        if self.log is None:
+            return cancel_case(name, recording, polls, None, None)
+        part, span = self._wait_for_line(self.log, log_from)
+        return cancel_case(name, recording, polls, part, span)
+
+    def extra_close(self, name: str, *args: Any, **kwargs: Any) -> list[CancelCase]:
+        """A close beside the contract's; where it fails, that is only noted."""
+        try:
+            return [self.close(name, *args, **kwargs)]
+        except StreamError as error:
+            self.bench.note("cancel", f"a close could not be measured: {error}")
+            return []
 
     def _poll(self, closed: float, in_prefill: bool) -> list[Poll]:
         """Ask /slots until no slot is busy. Times count from `closed` (perf_counter)."""
         pause_s = POLL_IN_PREFILL_S if in_prefill else POLL_IN_GENERATION_S
         deadline_s = IDLE_DEADLINE_IN_PREFILL_S if in_prefill else IDLE_DEADLINE_S
         polls: list[Poll] = []
-        while time.perf_counter() - closed < deadline_s:
-            if in_prefill or polls:
-                time.sleep(pause_s)
+        refusals = 0
+        if in_prefill:
+            time.sleep(pause_s)
+        while time.perf_counter() - closed < deadline_s and refusals < SLOTS_REFUSALS_AT_MOST:
             asked = time.perf_counter()
             try:
                 reply = self.bench.client.get("/slots", timeout_s=deadline_s)
             except ServerError:
+                refusals += 1
+                time.sleep(pause_s)
                 continue
             answered = time.perf_counter()
             poll = Poll(
@@ -385,16 +426,15 @@ class _Watcher:
             polls.append(poll)
             if poll.busy is False:
                 break
+            time.sleep(pause_s)
         return polls
 
-    def _wait_for_line(self, log_from: int) -> tuple[bytes, LogSpan]:
-        """The log, and the part of it in which our task's cancel line should be; waits for
-        the line a little, since logs come late."""
-        assert self.log is not None
+    def _wait_for_line(self, log: RunLog, log_from: int) -> tuple[bytes, LogSpan]:
+        """The part of the log in which our task's cancel line should be; waits for the line
+        a little, since logs come late."""
         deadline = time.monotonic() + LOG_DEADLINE_S
         while True:
-            log = self.log.read()
-            found = cancel_line(log[log_from:]) is not None
-            if found or time.monotonic() > deadline:
-                return log, LogSpan(log_from, len(log))
-            time.sleep(0.05)
+            part = log.read(log_from)
+            if cancel_line(part) is not None or time.monotonic() > deadline:
+                return part, LogSpan(log_from, log_from + len(part))
+            time.sleep(LOG_POLL_S)

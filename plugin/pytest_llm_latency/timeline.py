@@ -153,8 +153,8 @@ def derive(recording: Recording) -> Timeline:
             first_token_ms = t_ms
         if text:
             pieces.append(Piece(t_ms, text))
-        timings = value.get("timings") or timings
-        usage = value.get("usage") or usage
+        timings = sse.mapping(value, "timings") or timings
+        usage = sse.mapping(value, "usage") or usage
         finish_reason = _finish_reason(value) or finish_reason
     return Timeline(
         pieces=tuple(pieces),

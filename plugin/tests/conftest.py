@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +24,17 @@ ROOT = Path(__file__).parents[2]
 Serve = Callable[..., str]
 
 
+@pytest.fixture(autouse=True)
+def clean_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Nothing of the developer's own settings, servers and proxies reaches a test."""
+    for name in list(os.environ):
+        if name.startswith(("LLM_", "LLAMA_")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
 @pytest.fixture(scope="session")
 def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small model: the whole lab in two seconds."""
@@ -41,12 +53,14 @@ def serve(tmp_path: Path, tiny_gguf: Path) -> Iterator[Serve]:
     """Start the real server with options of one's own: `serve("--parallel", "4")` -> URL."""
     with contextlib.ExitStack() as stack:
 
-        def start(*args: str, gguf: Path = tiny_gguf) -> str:
+        def start(*args: str, gguf: Path = tiny_gguf, **env: str) -> str:
             port = free_port()
             url = f"http://127.0.0.1:{port}"
             command = own_command("local", gguf, port, args)
             log_path = tmp_path / f"server-{port}.log"
-            stack.enter_context(guarded(command, log_path, url, 60.0, lambda _: None))
+            stack.enter_context(
+                guarded(command, log_path, url, 60.0, lambda _: None, {**os.environ, **env})
+            )
             return url
 
         yield start

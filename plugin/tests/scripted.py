@@ -137,9 +137,14 @@ def _read_request(accepted: socket.socket) -> Request:
     return Request(method, target, headers, json.loads(body) if body else None)
 
 
-def relay(upstream_url: str, edit: Callable[[Request], None] = lambda request: None) -> Script:
+def relay(
+    upstream_url: str,
+    edit: Callable[[Request], None] = lambda request: None,
+    *,
+    passes_close: bool = True,
+) -> Script:
     """A script that hands the request, as `edit` left it, to a real server and its answer back
-    as the bytes come. Either side's close is passed on."""
+    as the bytes come. The server's close is passed on; the client's only if `passes_close`."""
     host, _, port = upstream_url.removeprefix("http://").partition(":")
 
     def script(connection: Connection, request: Request) -> None:
@@ -152,15 +157,17 @@ def relay(upstream_url: str, edit: Callable[[Request], None] = lambda request: N
                 "Connection: close\r\n\r\n".encode()
                 + body
             )
+            watched = [upstream, connection.socket] if passes_close else [upstream]
             while True:
-                ready, _, _ = select.select([upstream, connection.socket], [], [])
+                ready, _, _ = select.select(watched, [], [])
                 if connection.socket in ready and not connection.socket.recv(65536):
                     return
                 if upstream in ready:
                     data = upstream.recv(65536)
                     if not data:
                         return
-                    connection.send(data)
+                    with contextlib.suppress(OSError):  # the client may be gone
+                        connection.send(data)
 
     return script
 

@@ -34,7 +34,7 @@ class ProgressLine:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._writer = config.get_terminal_writer()
-        self.active = self._writer.hasmarkup and config.getoption("verbose") >= 0
+        self.active = self._writer._file.isatty() and config.getoption("verbose") >= 0
 
     def show(self, text: str) -> None:
         """Replace the line's end by `text`; empty: clear it."""

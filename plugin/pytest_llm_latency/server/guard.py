@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import subprocess
@@ -19,9 +20,11 @@ _STOP_WAIT_S = 5.0
 _PR_SET_PDEATHSIG = 1
 
 
-def _die_with_parent() -> None:
-    """Linux: should this guard itself be killed, the kernel kills the server."""
+def _die_with(guard_pid: int) -> None:
+    """Linux: should the guard itself be killed, the kernel kills the server."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != guard_pid:  # it was killed before the kernel knew
+        os._exit(1)
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
@@ -37,7 +40,7 @@ def main() -> int:
     child = subprocess.Popen(
         sys.argv[1:],
         stdin=subprocess.DEVNULL,
-        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+        preexec_fn=functools.partial(_die_with, os.getpid()) if sys.platform == "linux" else None,
     )
 
     def stop_when_parent_is_gone() -> None:
@@ -48,7 +51,7 @@ def main() -> int:
         _stop(child)
 
     def stop_when_told(_signum: int, _frame: object) -> None:
-        child.terminate()
+        threading.Thread(target=_stop, args=(child,), daemon=True).start()
 
     signal.signal(signal.SIGTERM, stop_when_told)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

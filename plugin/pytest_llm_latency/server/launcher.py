@@ -1,7 +1,7 @@
 """`voice-llm`: the lab's server in the background, from `up` to `down`.
 
-A lock that the server process holds says whether it lives; the state file beside it only
-says where. So no stale pid is ever believed, and no other process ever killed.
+The server process holds a lock on the state file: the lock says whether it lives, the file
+only where. So no stale pid is ever believed, and no other process ever killed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from pathlib import Path
 from ..client import Client
 from ..errors import ConfigError, LatencyError, ServerError, ServerStartError
 from .own import own_command, own_kind
-from .process import log_tail, port_is_taken, wait_until_healthy
+from .process import POLL_S, environment, log_tail, port_is_taken, wait_until_healthy
 
 DEFAULT_PORT = 8080
+STATE_FILE = "state.json"
+LOOK_S = 1.0
 _STOP_WAIT_S = 10.0
 _FOLLOW_POLL_S = 0.1
 
@@ -41,10 +43,6 @@ class State:
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    @property
-    def log_path(self) -> Path:
-        return state_dir() / "server.log"
-
 
 def state_dir() -> Path:
     """`$XDG_STATE_HOME/pytest-llm-latency`, by default below ~/.local/state."""
@@ -52,76 +50,74 @@ def state_dir() -> Path:
     return Path(home) / "pytest-llm-latency"
 
 
+def log_path() -> Path:
+    """The log of the server that runs, or ran last."""
+    return state_dir() / "server.log"
+
+
 @contextlib.contextmanager
-def _lock(operation: int) -> Iterator[int | None]:
-    """The locked file's descriptor, None where another process holds the lock."""
+def _locked(operation: int, patience_s: float = 0.0) -> Iterator[tuple[int, bool]]:
+    """(descriptor of the state file, whether the lock was free), for the length of the block."""
     try:
         state_dir().mkdir(parents=True, exist_ok=True)
-        handle = os.open(state_dir() / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        handle = os.open(state_dir() / STATE_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise ConfigError(f"cannot use {state_dir()}: {error.strerror}") from None
+    deadline = time.monotonic() + patience_s
     try:
-        try:
-            fcntl.flock(handle, operation | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-        else:
-            yield handle
+        while True:
+            try:
+                fcntl.flock(handle, operation | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < deadline:
+                    time.sleep(POLL_S)
+                    continue
+                yield handle, False
+            else:
+                yield handle, True
+            return
     finally:
         os.close(handle)
 
 
 def running() -> State | None:
     """The server that is running, None if there is none (or it is just being started)."""
-    if not (state_dir() / "lock").exists():
+    if not (state_dir() / STATE_FILE).exists():
         return None
-    with _lock(fcntl.LOCK_SH) as lock:  # shared: two that look do not see each other
-        if lock is not None:
+    with _locked(fcntl.LOCK_SH) as (handle, free):  # shared: two that look do not see each other
+        if free:
             return None
         try:
-            fields = json.loads(_state_path().read_text(encoding="utf-8"))
-            return State(**fields)
+            return State(**json.loads(os.pread(handle, 65536, 0)))
         except (OSError, ValueError, TypeError):
             return None
 
 
-def _state_path() -> Path:
-    return state_dir() / "state.json"
-
-
 def up(port: int, gguf: Path | None, deadline_s: float, args: Sequence[str]) -> str:
     """Start the server; return a sentence. Raises ConfigError, ServerStartError."""
-    with _lock(fcntl.LOCK_EX) as lock:
-        if lock is None:
-            state = running()
-            if state is None:
-                raise ConfigError("another voice-llm is just starting or stopping; try again")
-            if state.port != port:
-                raise ConfigError(
-                    f"already running at {state.base_url} (pid {state.pid}); "
-                    "stop it first: voice-llm down"
-                )
-            return f"already running at {state.base_url} (pid {state.pid})"
-        _state_path().unlink(missing_ok=True)
+    # One that looks (`running`) holds the lock for a moment.
+    with _locked(fcntl.LOCK_EX, LOOK_S) as (handle, free):
+        if not free:
+            return _already(port)
+        os.ftruncate(handle, 0)
         if port_is_taken(port):
             raise ConfigError(
                 f"port {port} is in use by another program; choose one: voice-llm up --port N"
             )
         command = own_command(own_kind(gguf), gguf, port, args)
-        log_path = state_dir() / "server.log"
-        with log_path.open("wb") as log:
+        with log_path().open("wb") as log:
             # The lock goes with the process: it is held exactly as long as the server lives.
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=environment(),
                 start_new_session=True,
-                pass_fds=(lock,),
+                pass_fds=(handle,),
             )
-    model = command[command.index("--model") + 1]
-    state = State(process.pid, port, model)
-    _write_state(state)
+        state = State(process.pid, port, command[command.index("--model") + 1])
+        os.pwrite(handle, json.dumps(asdict(state)).encode("utf-8"), 0)
 
     def died() -> str | None:
         status = process.poll()
@@ -133,17 +129,23 @@ def up(port: int, gguf: Path | None, deadline_s: float, args: Sequence[str]) -> 
         process.kill()
         process.wait()
         if isinstance(error, ServerStartError):
-            raise ServerStartError(f"{error}; the end of its log:\n{log_tail(log_path)}") from None
+            tail = log_tail(log_path())
+            raise ServerStartError(f"{error}; the end of its log:\n{tail}") from None
         raise
     finally:
         _show("")
-    return f"running at http://localhost:{port} (pid {state.pid}, {Path(model).name})"
+    return f"running at http://localhost:{port} (pid {state.pid}, {Path(state.model).name})"
 
 
-def _write_state(state: State) -> None:
-    part = _state_path().with_suffix(".part")
-    part.write_text(json.dumps(asdict(state)), encoding="utf-8")
-    part.replace(_state_path())
+def _already(port: int) -> str:
+    state = running()
+    if state is None:
+        raise ConfigError("another voice-llm is just starting or stopping; try again")
+    if state.port != port:
+        raise ConfigError(
+            f"already running at {state.base_url} (pid {state.pid}); stop it first: voice-llm down"
+        )
+    return f"already running at {state.base_url} (pid {state.pid})"
 
 
 def _show(text: str) -> None:
@@ -156,12 +158,14 @@ def down() -> str:
     state = running()
     if state is None:
         return "not running"
-    os.kill(state.pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_WAIT_S
-    while running() is not None:
+    how = signal.SIGTERM
+    while running() == state:
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(state.pid, how)
         if time.monotonic() > deadline:
-            os.kill(state.pid, signal.SIGKILL)
-        time.sleep(0.02)
+            how = signal.SIGKILL
+        time.sleep(POLL_S)
     return f"stopped (pid {state.pid})"
 
 
@@ -180,10 +184,9 @@ def status() -> tuple[str, bool]:
 
 def follow_log(follow: bool) -> None:
     """Print the log; with `follow` go on as it grows, until Ctrl-C."""
-    path = state_dir() / "server.log"
-    if not path.exists():
+    if not log_path().exists():
         raise ConfigError("there is no log yet; start the server: voice-llm up")
-    with path.open("rb") as log:
+    with log_path().open("rb") as log:
         while True:
             data = log.read()
             if data:
@@ -195,12 +198,18 @@ def follow_log(follow: bool) -> None:
                 time.sleep(_FOLLOW_POLL_S)
 
 
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; give a number from 1 to 65535")
+    return int(text)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command `voice-llm`; returns its exit status."""
     parser = argparse.ArgumentParser(prog="voice-llm", description="The lab's LLM server.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     start = commands.add_parser("up", help="start it; return when it is healthy")
-    start.add_argument("--port", type=int, default=DEFAULT_PORT, help="default: %(default)s")
+    start.add_argument("--port", type=_port, default=DEFAULT_PORT, help="default: %(default)s")
     start.add_argument("--gguf", type=Path, help="model file (default: the packaged Gemma 3 270M)")
     start.add_argument("--timeout", type=float, default=120.0, help="seconds (default: 120)")
     start.add_argument("args", nargs="*", help="after --: more options for the server")

@@ -22,8 +22,13 @@ class Log(Protocol):
     @property
     def source(self) -> str: ...
 
-    def read(self) -> bytes:
-        """All of it so far. Raises ConfigError where it cannot be read."""
+    def size(self) -> int:
+        """Bytes so far. Raises ConfigError where the log cannot be read."""
+        ...
+
+    def read(self, start: int) -> bytes:
+        """What came after the first `start` bytes; all of it if the log is shorter than that
+        (it was rotated). Raises ConfigError where the log cannot be read."""
         ...
 
 
@@ -34,11 +39,26 @@ class FileLog:
     path: Path
     source: str
 
-    def read(self) -> bytes:
+    def size(self) -> int:
         try:
-            return self.path.read_bytes()
+            with self.path.open("rb"):
+                return self.path.stat().st_size
         except OSError as error:
-            raise ConfigError(f"{self.source}: cannot read {self.path}: {error.strerror}") from None
+            raise self._unreadable(error) from None
+
+    def read(self, start: int) -> bytes:
+        try:
+            with self.path.open("rb") as file:
+                if file.seek(0, 2) >= start:
+                    file.seek(start)
+                else:
+                    file.seek(0)
+                return file.read()
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: OSError) -> ConfigError:
+        return ConfigError(f"{self.source}: cannot read {self.path}: {error.strerror}")
 
 
 @dataclass(frozen=True)
@@ -48,7 +68,14 @@ class CommandLog:
     command: str
     source: str
 
-    def read(self) -> bytes:
+    def size(self) -> int:
+        return len(self._run())
+
+    def read(self, start: int) -> bytes:
+        printed = self._run()
+        return printed[start:] if len(printed) >= start else printed
+
+    def _run(self) -> bytes:
         try:
             done = subprocess.run(
                 shlex.split(self.command),
@@ -73,13 +100,16 @@ class RunLog:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._before = log.read()
+        self._start = log.size()
 
     @property
     def source(self) -> str:
         return self._log.source
 
-    def read(self) -> bytes:
-        """What came since. A log that was rotated in between is returned whole."""
-        now = self._log.read()
-        return now[len(self._before) :] if now.startswith(self._before) else now
+    def size(self) -> int:
+        """Bytes of the part so far."""
+        return max(0, self._log.size() - self._start)
+
+    def read(self, start: int = 0) -> bytes:
+        """The part, from its byte `start` on."""
+        return self._log.read(self._start + start)

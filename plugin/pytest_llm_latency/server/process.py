@@ -6,11 +6,12 @@ It knows processes, ports and logs; which program runs and why is decided elsewh
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..client import Client
@@ -70,7 +71,8 @@ def wait_until_healthy(
             raise ServerStartError(end)
         try:
             reply = client.get("/health", timeout_s=2.0)
-            if reply.status == 200:
+            # A server that could not have the port has ended, and another one answers there.
+            if reply.status == 200 and died() is None:
                 return
             last = f"HTTP {reply.status}"
         except ServerError as error:
@@ -82,9 +84,21 @@ def wait_until_healthy(
         time.sleep(POLL_S)
 
 
+def environment() -> dict[str, str]:
+    """The environment for an own server: settings that are meant for the user's other
+    llama.cpp servers (an API key above all) are left out."""
+    prefixes = ("LLAMA_API_KEY", "LLAMA_ARG_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+
+
 @contextlib.contextmanager
 def guarded(
-    command: Sequence[str], log_path: Path, base_url: str, deadline_s: float, progress: Progress
+    command: Sequence[str],
+    log_path: Path,
+    base_url: str,
+    deadline_s: float,
+    progress: Progress,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
     """Run `command` until the block ends; it is healthy when the block begins.
 
@@ -97,6 +111,7 @@ def guarded(
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
+            env=dict(env if env is not None else environment()),
             start_new_session=True,  # Ctrl-C is for pytest, which then ends the server
         )
     try:

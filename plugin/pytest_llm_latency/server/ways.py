@@ -20,6 +20,9 @@ from .logs import FileLog, Log
 from .own import check_own, own_command, own_kind
 from .process import POLL_S, Progress, free_port, guarded
 
+# A container that was just started does not listen at once.
+CONNECT_GRACE_S = 5.0
+
 Kind = Literal["url", "voice-llm", "llama-server", "local"]
 
 
@@ -40,11 +43,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Server:
-    """A server that is ready. `own`: one slot, no RAM cache, ended by us."""
+    """A server that is ready, and where its log is."""
 
     base_url: str
     kind: Kind
-    own: bool
     log: Log | None = None
 
 
@@ -96,19 +98,19 @@ def open_server(wanted: Wanted, log_path: Path, progress: Progress) -> Iterator[
     if kind == "url":
         assert wanted.url is not None
         wait_for_url(wanted.url, wanted.api_key, wanted.start_timeout_s, progress)
-        yield Server(wanted.url, kind, own=False)
+        yield Server(wanted.url, kind)
     elif kind == "voice-llm":
         state = launcher.running()
         if state is None:
             raise ConfigError("voice-llm has ended meanwhile; start it again: voice-llm up")
         wait_for_url(state.base_url, None, wanted.start_timeout_s, progress)
-        yield Server(state.base_url, kind, own=False, log=FileLog(state.log_path, "voice-llm log"))
+        yield Server(state.base_url, kind, log=FileLog(launcher.log_path(), "voice-llm log"))
     else:
         port = free_port()
         base_url = f"http://127.0.0.1:{port}"
         command = own_command(kind, wanted.gguf, port, wanted.args)
         with guarded(command, log_path, base_url, wanted.start_timeout_s, progress):
-            yield Server(base_url, kind, own=True, log=FileLog(log_path, "the server's output"))
+            yield Server(base_url, kind, log=FileLog(log_path, "the server's output"))
 
 
 def wait_for_url(base_url: str, api_key: str | None, deadline_s: float, progress: Progress) -> None:
@@ -119,10 +121,17 @@ def wait_for_url(base_url: str, api_key: str | None, deadline_s: float, progress
     client = Client(base_url, api_key=api_key)
     begun = time.monotonic()
     while True:
-        reply = client.get("/health")
+        waited_s = time.monotonic() - begun
+        try:
+            reply = client.get("/health")
+        except ServerError:
+            if waited_s > min(CONNECT_GRACE_S, deadline_s):
+                raise
+            progress(f"server not listening, {waited_s:.0f} s")
+            time.sleep(0.1)
+            continue
         if reply.status != 503:
             break
-        waited_s = time.monotonic() - begun
         if waited_s > deadline_s:
             raise ServerError(
                 f"{base_url}/health still says 503 (loading) after {deadline_s:g} s; "

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from scripted import Connection, Request, serving
 
+from pytest_llm_latency.server.own import own_command
+from pytest_llm_latency.server.process import free_port
+
 from .conftest import Run, summary
 
 USAGE = pytest.ExitCode.USAGE_ERROR
@@ -36,6 +39,8 @@ def setup_error(result: pytest.RunResult) -> str:
     ("args", "words"),
     [
         (["--llm-url=localhost:8080"], "--llm-url: 'localhost:8080' is not right; give a URL with scheme"),
+        (["--llm-url=http://host:99999"], "such as http://localhost:8080 (Port out of range 0-65535)"),
+        (["--llm-url=http://host/?x=1"], "a URL without ? and #"),
         (["--llm-url=http://me:pw@host"], "give a URL without a password in it"),
         (["--llm-server=cloud"], "--llm-server: 'cloud' is not right; give one of auto, url, voice-llm"),
         (["--llm-server=url"], "--llm-server url needs --llm-url"),
@@ -134,7 +139,15 @@ def test_a_full_disk_loses_nothing_measured(lab: Run, pytester: pytest.Pytester)
 
 
 def test_nothing_listens(lab: Run) -> None:
-    words = setup_error(lab("--llm-url=http://127.0.0.1:9", "-k", "server", own_server=False))
+    words = setup_error(
+        lab(
+            "--llm-url=http://127.0.0.1:9",
+            "--llm-start-timeout=0.2",
+            "-k",
+            "server",
+            own_server=False,
+        )
+    )
     assert "GET http://127.0.0.1:9/health: [Errno 111] Connection refused" in words
 
 
@@ -163,9 +176,7 @@ def test_what_is_no_llm_server(lab: Run, status: str, body: str, words: str) -> 
 def test_a_wrong_key_and_the_right_one(
     lab: Run, serve: Callable[..., str], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LLAMA_API_KEY", "correct-horse")
-    url = serve()
-    monkeypatch.delenv("LLAMA_API_KEY")
+    url = serve(LLAMA_API_KEY="correct-horse")
     args = (f"--llm-url={url}/v1", "-k", "server or ttft")
     monkeypatch.setenv("LLM_API_KEY", "wrong-battery")
     result = lab(*args, own_server=False)
@@ -273,3 +284,83 @@ def test_a_server_that_loads_its_model_is_waited_for(lab: Run) -> None:
         asked.clear()
         words = setup_error(lab(*args, "--llm-start-timeout=0.05", own_server=False))
     assert "/health still says 503 (loading) after 0.05 s" in words
+
+
+def test_a_server_that_begins_to_listen_late_is_waited_for(
+    lab: Run, tiny_gguf: Path, tmp_path: Path
+) -> None:
+    """What `docker run -d` and then pytest is: nothing listens for a moment."""
+    port = free_port()
+    command = own_command("local", tiny_gguf, port, ())
+    late = subprocess.Popen(
+        ["sh", "-c", 'sleep 2; exec "$@"', "sh", *command], stderr=subprocess.DEVNULL
+    )
+    try:
+        lab(f"--llm-url=http://127.0.0.1:{port}", "-k", "server", own_server=False).assert_outcomes(
+            passed=1, deselected=7
+        )
+    finally:
+        late.kill()
+        late.wait()
+
+
+def test_one_sentence_is_shown_once(lab: Run) -> None:
+    printed = summary(lab("--llm-server-args=--ctx-size 2048", "-k", "cache"))
+    assert "During handling" not in printed
+    assert printed.count("does not fit the server's context") <= 2  # the error, the short summary
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"version": 1, "runs": []}', '{"format": "pytest-llm-latency/run", "version": 1, "runs": {}, "steps": {"ttft": 3}, "failures": {}, "artifacts": {}}']
+)  # fmt: skip
+def test_a_run_json_that_is_none_is_begun_anew(
+    lab: Run, pytester: pytest.Pytester, content: str
+) -> None:
+    directory = pytester.path / "voice" / "llm"
+    directory.mkdir(parents=True)
+    (directory / "run.json").write_text(content)
+    lab("-k", "server").assert_outcomes(passed=1, deselected=7)
+
+
+def test_ini_paths_start_from_the_ini_file(pytester: pytest.Pytester, tiny_gguf: Path) -> None:
+    pytester.makeini(f"[pytest]\nllm_kb = kb\nllm_gguf = {tiny_gguf}\nllm_server = local\n")
+    directory = pytester.mkdir("kb")
+    for number in range(12):
+        (directory / f"{number:02}.md").write_text(f"Document {number}.")
+    pytester.mkdir("below")
+    os.chdir(pytester.path / "below")
+    pytester.runpytest_subprocess("--pyargs", "test_llm_latency", "-k", "ttft").assert_outcomes(
+        passed=1, deselected=7
+    )
+    assert (pytester.path / "below" / "voice" / "llm" / "ttft.json").exists()
+
+
+def test_a_key_meant_for_other_servers_does_not_lock_out_our_own(
+    lab: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_API_KEY", "for-another")
+    lab("-k", "server or ttft").assert_outcomes(passed=2, deselected=6)
+
+
+def test_a_plan_that_cannot_be_carried_out(lab: Run, pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        from dataclasses import replace
+        import pytest
+        from pytest_llm_latency.plan import Plan
+
+        @pytest.fixture(scope="session")
+        def llm_plan():
+            return replace(Plan(), doc_counts=(0, 12, 24))
+        """
+    )
+    words = setup_error(lab("-k", "prefill"))
+    assert "llm_plan: doc_counts (0, 12, 24) asks for more than the 12 documents" in words
+
+
+def test_a_fixture_asked_for_too_late_is_explained(
+    pytester: pytest.Pytester, tiny_gguf: Path
+) -> None:
+    pytester.makepyfile("def test_one(request): request.getfixturevalue('llm_client')")
+    result = pytester.runpytest_subprocess(f"--llm-gguf={tiny_gguf}", "--llm-server=local")
+    assert "a test must name its llm_* fixtures as arguments" in summary(result)

@@ -37,9 +37,11 @@ def test_a_test_of_one_s_own(pytester: pytest.Pytester, own_server: list[str]) -
     pytester.makepyfile(OWN_TEST)
     result = pytester.runpytest_subprocess("--strict-markers", *own_server)
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["test_greeting_streams * ttft < total * holds *"])
+    result.stdout.fnmatch_lines(["*::test_greeting_streams * ttft < total * holds *"])
     run = json.loads((pytester.path / "voice/llm/run.json").read_text())
-    assert run["steps"]["test_greeting_streams"]["verdicts"][0]["outcome"] == "holds"
+    entry = run["steps"]["test_a_test_of_one_s_own.py::test_greeting_streams"]
+    assert entry["outcome"] == "passed"
+    assert entry["verdicts"][0]["outcome"] == "holds"
     assert (pytester.path / "voice/llm/evidence/own/1.jsonl").exists()
     assert (pytester.path / "voice/llm/evidence/own/3.jsonl").exists()
 
@@ -58,7 +60,7 @@ def test_it_fails_with_the_same_words(pytester: pytest.Pytester, serve: Callable
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*test_a_repeated_prompt_is_cached: broken: cached < uncached",
+            "*::test_a_repeated_prompt_is_cached: broken: cached < uncached",
             "*  prompt_n * against *, ttft * ms against * ms",
             "*  cause cache-never-hits: the same prompt was processed in full again *",
         ]

@@ -81,8 +81,12 @@ def test_server() -> None:
     for changed in ('"n_ctx": 0', '"n_ctx": "8192"', '"n_ctx": null'):
         props = reply(PROPS.replace('"n_ctx": 8192', changed))
         assert broken(relations.server(ServerResult(ok, props)))[0][1] == "server-facts"
-    verdicts = relations.server(ServerResult(ok, reply("nothing here", 404)))
-    assert outcomes(verdicts) == {"holds", "not measurable"}
+    for status in (404, 405, 501):
+        verdicts = relations.server(ServerResult(ok, reply("nothing here", status)))
+        assert outcomes(verdicts) == {"holds", "not measurable"}
+    for refused in (reply('{"status": "error"}', 500), reply("{}", 401), reply("<html>")):
+        verdicts = relations.server(ServerResult(refused, reply(PROPS)))
+        assert broken(verdicts) == [("/health: status is ok", "server-facts")]
 
 
 RAW = (
@@ -105,9 +109,9 @@ def test_sse(raw: bytes) -> None:
     fallen = replace(result, chunks=(chunks[1], chunks[0]))
     assert ("t_ms never falls", "time-falls") in broken(relations.sse_stream(fallen))
     cut = replace(result, timeline=replace(result.timeline, done=False, finish_reason=None))
-    assert ("data: [DONE] ends the stream", "cut-short") in broken(relations.sse_stream(cut))
+    assert ("the stream has its end", "cut-short") in broken(relations.sse_stream(cut))
     failed = replace(result, timeline=replace(result.timeline, error="T"))
-    assert ("data: [DONE] ends the stream", "stream-error") in broken(relations.sse_stream(failed))
+    assert ("the stream has its end", "stream-error") in broken(relations.sse_stream(failed))
     no_done = replace(result, timeline=replace(result.timeline, done=False))
     assert outcomes(relations.sse_stream(no_done)) == {"holds"}
 
@@ -192,7 +196,7 @@ def cache_result(
     }
     cache = Cache(**{name: CacheLeg(leg.prompt_n, leg.ttft_ms or 0) for name, leg in legs.items()})
     prompts = {"second": "You are a phone", "changed_prefix": "Current time: 14:05. You are"}
-    return CacheResult(cache, legs, prompts)
+    return CacheResult(cache, {name: [leg] for name, leg in legs.items()}, prompts)
 
 
 def codes(result: CacheResult) -> set[str]:
@@ -203,6 +207,10 @@ def test_cache() -> None:
     assert codes(cache_result((1300, 0), (1, 1299), (1310, 0))) == set()
     assert codes(cache_result((1300, 0), (1300, 0), (1310, 0))) == {"cache-never-hits"}
     assert codes(cache_result((1300, 0), (1, 1299), (1, 1309))) == {"changed-prefix-hit"}
+    # what is hit in part only is no cold leg, though it costs more than the cached one
+    partly = cache_result((1300, 0), (1, 1299), (40, 1270))
+    assert codes(partly) == {"changed-prefix-hit"}
+    assert outcomes(relations.cache(partly)) == {"inconclusive"}
     # a cold leg that was warm proves nothing, above all not that the cache is broken
     warm = cache_result((1, 1299), (1, 1299), (1310, 0))
     assert codes(warm) == {"cold-leg-was-warm"}
@@ -225,6 +233,8 @@ def test_the_parting_of_two_prompts_is_shown() -> None:
 def test_sentence() -> None:
     good = SentenceResult(Sentence(10.0, 20.0, 30.0, "A.", "A. B."), answer())
     assert outcomes(relations.sentence(good)) == {"holds"}
+    burst = replace(good, timeline=answer(ttft=3000.0, gap=0.05, generated=2900.0))
+    assert broken(relations.sentence(burst)) == [("ttft <= first sentence <= total", "burst")]
     late = replace(good, sentence=replace(good.sentence, first_sentence_ms=31.0))
     assert broken(relations.sentence(late)) == [("ttft <= first sentence <= total", "order")]
     other = replace(good, sentence=replace(good.sentence, first_sentence="B."))
@@ -232,11 +242,23 @@ def test_sentence() -> None:
 
 
 CASE = CancelCase(
-    "close-at", "generation", 256, 18, 500.0, 40.0, 5.0, 40.0, "cancel task, id_task = 4", None
+    name="close-at",
+    phase="generation",
+    stop="stopped",
+    max_tokens=256,
+    received_tokens=18,
+    closed_at_ms=500.0,
+    idle_after_ms=40.0,
+    resolution_ms=5.0,
+    waited_ms=40.0,
+    log_line="cancel task, id_task = 4",
+    log_span=None,
 )
 CANCEL = CancelResult(Cancel(256, 18, 500.0, 40.0), (CASE,), None, "the log", CASE.log_line, None)
-
-NOT_IDLE = replace(CANCEL.cancel, slot_idle_after_ms=None)
+BUSY = replace(CANCEL.cancel, slot_idle_after_ms=None)
+NEVER_IDLE = replace(CASE, idle_after_ms=None, log_line=None, stop="unknown")
+RAN_ON = replace(CASE, log_line=None, stop="ran on", waited_ms=11400.0, idle_after_ms=11400.0)
+IDLE = "the close stops the server: the slot goes idle"
 
 
 def test_cancel() -> None:
@@ -250,14 +272,15 @@ def test_cancel() -> None:
          "received < max_tokens", "answer-ended"),
         (replace(CANCEL, cases=(replace(CASE, phase="ended"),)),
          "the close stops the server", "answer-ended"),
-        (replace(CANCEL, cancel=NOT_IDLE, cases=(replace(CASE, idle_after_ms=None, log_line=None),), log_source=None),
-         "the slot goes idle after the close", "cancel-ignored"),
-        (replace(CANCEL, cancel=NOT_IDLE, cases=(replace(CASE, idle_after_ms=None),)),
-         "the slot goes idle after the close", "cancel-logged-but-running"),
-        (replace(CANCEL, log_line=None),
-         "the log has the task's cancel line", "cancel-not-logged"),
+        (replace(CANCEL, cancel=BUSY, cases=(NEVER_IDLE,), log_source=None), IDLE, "cancel-ignored"),
+        (replace(CANCEL, cancel=BUSY, cases=(replace(CASE, idle_after_ms=None),)),
+         IDLE, "cancel-logged-but-running"),
+        (replace(CANCEL, cases=(RAN_ON,), log_source=None), IDLE, "cancel-ignored"),
+        (replace(CANCEL, cases=(CASE, replace(RAN_ON, name="first-piece-1"))), IDLE, "cancel-ignored"),
+        (replace(CANCEL, cases=(replace(CASE, stop="unknown"),), log_source=None), IDLE, "cancel-unproven"),
+        (replace(CANCEL, log_line=None), "the log has the task's cancel line", "cancel-not-logged"),
         (replace(CANCEL, next_error="stalled"), "the next request is answered", "next-request-suffers"),
-        (replace(CANCEL, slots_missing="HTTP 501"), "the slot goes idle after the close", "no-slots"),
+        (replace(CANCEL, slots_missing="HTTP 501"), IDLE, "no-slots"),
     ],
 )  # fmt: skip
 def test_cancel_breaks(result: CancelResult, relation: str, code: str) -> None:

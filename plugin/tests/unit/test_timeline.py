@@ -17,7 +17,7 @@ def chunk(delta: dict[str, Any], finish: str | None = None, **fields: Any) -> di
 
 
 def recording(
-    *events: tuple[float, Any], status: int = 200, end: EndKind = "done", detail: str = ""
+    *events: tuple[float, Any], status: int = 200, end: EndKind = "eof", detail: str = ""
 ) -> Recording:
     """One read per event; a str is taken as raw bytes of the stream."""
     reads = tuple(
