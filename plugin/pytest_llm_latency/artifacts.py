@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from .errors import ArtifactError
+from .sse import json_text
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ FILES: Mapping[str, Any] = {
 
 def dump(artifact: Any) -> str:
     """The artifact as indented JSON. A key that may be left out is, where it is None."""
-    return json.dumps(_plain(artifact), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(_plain(artifact), indent=2) + "\n"
 
 
 def _plain(value: Any) -> Any:
@@ -202,7 +203,7 @@ def parse(kind: Any, text: str, where: str) -> Any:
     """
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{where}: not JSON: {error}") from None
     return check(kind, value, where)
 

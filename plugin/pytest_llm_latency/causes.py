@@ -80,15 +80,19 @@ def warm_leg(name: str, leg: Timeline) -> Cause | None:
     )
 
 
+def _number(value: int | None) -> str:
+    return "an unknown number of" if value is None else str(value)
+
+
 def cache_miss(second: Timeline) -> Cause:
     """The same prompt was processed again."""
     if second.cold is not False:
         return Cause(
             "cache-never-hits",
-            f"the same prompt was processed in full again ({second.prompt_n} tokens, "
-            f"{second.cache_n or 0} reused): prompt caching is off or cache_prompt is dropped on "
-            "the way, another slot answered (try -np 1), or this model cannot roll its cache back "
-            "(sliding window: try --swa-full)",
+            f"the same prompt was processed in full again ({_number(second.prompt_n)} tokens, "
+            f"{_number(second.cache_n)} reused): prompt caching is off or cache_prompt is dropped "
+            "on the way, another slot answered (try -np 1), or this model cannot roll its cache "
+            "back (sliding window: try --swa-full)",
         )
     return Cause(
         "cache-time",
@@ -156,4 +160,20 @@ CANCEL_UNPROVEN = Cause(
     "the slot went idle, but nothing tells a cancelled answer from one that came to its own end: "
     "give the server's log (--llm-log, --llm-log-command), or ask for a longer answer "
     "(llm_plan.cancel_max_tokens)",
+)
+
+SLOTS_BLIND = Cause(
+    "slots-blind",
+    "while an answer was streaming, /slots said that no slot was busy: does something between "
+    "you and the server (a balancer, a cache) answer /slots for another one?",
+)
+SAME_TIME = Cause(
+    "no-difference-in-time",
+    "the server counts no tokens, and the times do not differ: a cache that never hits, or a "
+    "prompt that never reaches the model",
+)
+NOISE = Cause(
+    "noise",
+    "the server counts no tokens, and the times differ too little or too wildly to tell: measure "
+    "again when the machine is quiet, or give longer documents (--llm-kb)",
 )

@@ -124,8 +124,8 @@ class Exchange:
     """One streamed request: `send` yields its reads, `recording` is there afterwards.
 
     `close_at_ms` closes the connection at that moment, whatever the stream is doing;
-    `close_on_piece` right after the read with the first piece of text. `closed_at` is the
-    `time.perf_counter()` at which the connection was closed.
+    `close_on_piece` right after the read with the first piece of text, `before_close` being
+    called in between. `closed_at` is the `time.perf_counter()` of the close.
     """
 
     def __init__(
@@ -134,8 +134,10 @@ class Exchange:
         label: str,
         close_at_ms: float | None = None,
         close_on_piece: bool = False,
+        before_close: Callable[[], None] | None = None,
     ) -> None:
         self.recording: Recording | None = None
+        self._before_close = before_close
         self.closed_at = 0.0
         self._client = client
         self._label = label
@@ -208,6 +210,8 @@ class Exchange:
             size += len(read.data)
             yield read
             if self._piece_seen is not None and self._piece_seen.feed(read.data):
+                if self._before_close is not None:
+                    self._before_close()
                 return
 
     def _wait_s(self, deadline_s: float) -> float:

@@ -218,7 +218,7 @@ class GradedLab:
         found = self._files.parse("prefill.json")
         if self._index is None:
             self._extra["prefill"] = [relations.lab_documents(found)]
-            return PrefillResult(found)
+            return PrefillResult(found, {})
         result = results.prefill_result(self._recordings("prefill"))
         self._proven("prefill", {"prefill.json": dump(result.rows)})
         return result

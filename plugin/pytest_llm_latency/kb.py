@@ -28,6 +28,8 @@ def read(directory: Path, source: str) -> tuple[str, ...]:
 
 
 def _read(path: Path, source: str) -> str:
+    if not path.is_file():
+        raise ConfigError(f"{source}: {path} is not a regular file")
     try:
         text = path.read_bytes().decode("utf-8").strip()
     except UnicodeDecodeError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from . import artifacts, sse, steps
 from .artifacts import dump, parse, report_of
@@ -28,20 +28,6 @@ from .rundir import REPORT_SOURCES, RunDirectory
 from .server.logs import RunLog
 
 T = TypeVar("T")
-
-
-class Lab(Protocol):
-    """The eight steps, whether measured or graded: each gives its result."""
-
-    def server(self) -> ServerResult: ...
-
-    def sse(self) -> SseResult: ...
-    def ttft(self) -> TtftResult: ...
-    def prefill(self) -> PrefillResult: ...
-    def cache(self) -> CacheResult: ...
-    def sentence(self) -> SentenceResult: ...
-    def cancel(self) -> CancelResult: ...
-    def report(self) -> ReportResult: ...
 
 
 class LiveLab:

@@ -19,6 +19,7 @@ import pytest
 
 SERVER_KINDS = ("auto", "url", "voice-llm", "llama-server", "local")
 DEFAULT_ARTIFACTS = Path("voice") / "llm"
+CHOSEN_BY_US = ("--host", "--port", "-m", "--model")
 API_KEY_VARIABLE = "LLM_API_KEY"
 
 
@@ -87,13 +88,18 @@ class Option:
 
 
 def _url(text: str) -> str:
+    # Here, not above: the options are known in every pytest run, and seldom used.
+    from requests.exceptions import RequestException
+    from requests.models import PreparedRequest
+
     form = "a URL with scheme and host, such as http://localhost:8080"
     try:
         parts = urlsplit(text)
-        _ = parts.port
-    except ValueError as error:
+        PreparedRequest().prepare_url(text, None)
+        usable = parts.port != 0
+    except (ValueError, RequestException) as error:
         raise ValueError(f"{form} ({error})") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or not usable:
         raise ValueError(form)
     if parts.query or parts.fragment:
         raise ValueError("a URL without ? and #")
@@ -106,7 +112,10 @@ def _url(text: str) -> str:
 def _path(text: str) -> Path:
     if not text:
         raise ValueError("a path")
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("a path; there is no such user") from None
 
 
 def _server(text: str) -> str:
@@ -125,6 +134,12 @@ def _positive(text: str) -> float:
     return value
 
 
+def _bytes(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError("a whole number of bytes, at least 1")
+    return int(text)
+
+
 def _text(text: str) -> str:
     if not text.strip():
         raise ValueError("a text that is not empty")
@@ -133,9 +148,13 @@ def _text(text: str) -> str:
 
 def _arguments(text: str) -> tuple[str, ...]:
     try:
-        return tuple(shlex.split(text))
+        args = tuple(shlex.split(text))
     except ValueError as error:
         raise ValueError(f"arguments as a shell splits them ({error})") from None
+    for arg in args:
+        if arg.partition("=")[0] in CHOSEN_BY_US:
+            raise ValueError(f"arguments without {arg}: address, port and model are chosen here")
+    return args
 
 
 OPTIONS = (
@@ -176,7 +195,7 @@ OPTIONS = (
     ),
     Option(
         "max_bytes",
-        lambda text: int(_positive(text)),
+        _bytes,
         "end an answer that is longer (default: 268435456)",
         default=256 * 1024 * 1024,
         metavar="N",

@@ -16,9 +16,9 @@ from .options import Settings, add_options, check_ini_was_found, resolve
 
 if TYPE_CHECKING:
     from .client import Client
-    from .lab import Lab
     from .plan import Plan
     from .relations import Verdict
+    from .results import Lab
     from .rundir import RunDirectory
     from .server.ways import Server
     from .session import Session
@@ -74,13 +74,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not _runs(config) or not any(_measures(item) for item in session.items):
         return
     from .hooks import MeasuringHooks, RefusingHooks
-    from .session import begin
 
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(RefusingHooks(_measures), "llm-latency-refusing")
         return
     try:
-        measuring = begin(config, resolve(config), session.items)
+        measuring = _begin(config, session.items)
     except LatencyError as error:
         raise pytest.UsageError(str(error)) from None
     config.stash[_session_key] = measuring
@@ -90,6 +89,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _runs(config: pytest.Config) -> bool:
     """Whether tests will run: not with --collect-only, --setup-plan and the like."""
     return not (config.option.collectonly or config.getoption("setupplan", False))
+
+
+def _begin(config: pytest.Config, items: list[pytest.Item]) -> Session:
+    """The session that the options ask for. Raises LatencyError, pytest.UsageError."""
+    from .session import GradeSession, step_of
+
+    settings = resolve(config)
+    if settings.grade is not None:
+        return GradeSession(config, settings, settings.grade)
+    # Only now: it imports requests, whose urllib3 opens a socket to try out IPv6.
+    from .live import LiveSession
+
+    return LiveSession(config, settings, frozenset(map(step_of, items)))
 
 
 def _session(config: pytest.Config) -> Session:

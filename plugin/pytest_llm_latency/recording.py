@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .errors import ArtifactError
-from .sse import Read
+from .sse import Read, json_text
 
 FORMAT = "pytest-llm-latency/recording"
 VERSION = 1
@@ -81,7 +81,7 @@ class Reply:
         """The body as JSON, None where it is none."""
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
 
@@ -108,7 +108,7 @@ def dump(recording: Recording) -> str:
         "detail": recording.end.detail,
     }
     rows = [head, *map(_dump_read, recording.reads), end]
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return "".join(json_text(row) + "\n" for row in rows)
 
 
 def _dump_read(read: Read) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def load(text: str, where: str) -> Recording:
             continue
         try:
             rows.append(json.loads(line))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ArtifactError(f"{where}:{number}: not JSON: {error}") from None
     try:
         head, *middle, last = rows

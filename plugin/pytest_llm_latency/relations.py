@@ -18,6 +18,7 @@ from typing import Any, Literal
 from . import causes
 from .artifacts import Chunk, Health, PrefillRow, Props, Sentence, Ttft, check
 from .causes import Cause
+from .decision import decide
 from .errors import ArtifactError
 from .recording import Reply
 from .results import (
@@ -214,7 +215,7 @@ def _raw_contents(raw: bytes) -> Iterator[str]:
             return
         try:
             text = json.loads(value)["choices"][0]["delta"]["content"]
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             continue  # no chunk with content: usage, an error, a finish_reason
         if isinstance(text, str):
             yield text
@@ -273,7 +274,7 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     docs = ", ".join(str(row.docs) for row in rows)
     prompt_n = [row.prompt_n for row in rows]
     verdicts = []
-    for leg in result.timelines:
+    for leg in (leg for legs in result.legs.values() for leg in legs):
         warm = causes.warm_leg("uncached", leg)
         if warm is not None:
             return [Verdict("prefill", "long > short", "inconclusive", f"docs {docs}", warm)]
@@ -292,6 +293,10 @@ def prefill(result: PrefillResult) -> list[Verdict]:
             )
         )
     falling = next((p for p in pairs if p[0].ttft_ms >= p[1].ttft_ms), pairs[0])
+    if not verdicts and result.legs:  # no counts: the times must decide
+        undecided = _by_time("prefill", f"ttft grows with the documents ({docs})", result.ratios())
+        if undecided is not None:
+            return [undecided]
     verdicts.append(
         _verdict(
             "prefill",
@@ -302,6 +307,17 @@ def prefill(result: PrefillResult) -> list[Verdict]:
         )
     )
     return verdicts
+
+
+def _by_time(step: str, relation: str, ratios: Sequence[float]) -> Verdict | None:
+    """The verdict where times alone do not show a difference; None: they do."""
+    decided = decide(ratios)
+    if decided == "holds":
+        return None
+    numbers = "ratios of ttft " + ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    if decided == "broken":
+        return Verdict(step, relation, "broken", numbers, causes.SAME_TIME)
+    return Verdict(step, relation, "inconclusive", numbers, causes.NOISE)
 
 
 def cache(result: CacheResult) -> list[Verdict]:
@@ -337,6 +353,11 @@ def cache(result: CacheResult) -> list[Verdict]:
                     cause,
                 )
             )
+        elif result.legs:  # no counts: the times must decide
+            unclear = _by_time("cache", f"second < {name} in ttft", result.ratios(name))
+            if unclear is not None:
+                verdicts.append(unclear)
+                continue
         verdicts.append(
             _verdict(
                 "cache",
@@ -443,6 +464,8 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
         shown = milliseconds((ran_on or case).waited_ms)
         return Verdict("cancel", relation, "broken", f"busy until {shown} after the close", ignored)
     numbers += f" (to within {milliseconds(case.resolution_ms)})"
+    if any(one.seen_busy is False and one.phase == "generation" for one in result.cases):
+        return Verdict("cancel", relation, "inconclusive", numbers, causes.SLOTS_BLIND)
     if all(one.stop != "stopped" for one in result.cases):
         return Verdict("cancel", relation, "inconclusive", numbers, causes.CANCEL_UNPROVEN)
     return Verdict("cancel", relation, "holds", numbers)

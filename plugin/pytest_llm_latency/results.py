@@ -11,7 +11,7 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, Protocol
 
 from .artifacts import Cache, CacheLeg, Cancel, Chunk, PrefillRow, Report, Sentence, Ttft, TtftRun
 from .errors import ArtifactError, ConfigError, StreamError
@@ -24,7 +24,6 @@ from .timeline import Timeline, derive, first_sentence
 Recordings = Mapping[str, Recording]
 Phase = Literal["prefill", "generation", "ended"]
 Stop = Literal["stopped", "ran on", "unknown"]
-Value = TypeVar("Value")
 
 SALTED = "salted-"
 # The changed suffix comes while the slot still holds the prompt that it shares its front with.
@@ -163,10 +162,15 @@ def ttft_result(recordings: Recordings) -> TtftResult:
 
 @dataclass(frozen=True)
 class PrefillResult:
-    """Step 4. `timelines` are the legs of all rounds."""
+    """Step 4. `legs` are the timelines by number of documents, one a round; empty where only
+    the file is there."""
 
     rows: tuple[PrefillRow, ...]
-    timelines: tuple[Timeline, ...] = ()
+    legs: Mapping[int, Sequence[Timeline]]
+
+    def ratios(self) -> list[float]:
+        """TTFT with the most documents over TTFT with the fewest, by round."""
+        return _ratios(self.legs[max(self.legs)], self.legs[min(self.legs)]) if self.legs else []
 
 
 def prefill_result(recordings: Recordings) -> PrefillResult:
@@ -190,7 +194,12 @@ def prefill_result(recordings: Recordings) -> PrefillResult:
         )
         for docs in sorted(rounds)
     )
-    return PrefillResult(rows, tuple(leg for legs in rounds.values() for leg in legs))
+    return PrefillResult(rows, rounds)
+
+
+def _ratios(slow: Sequence[Timeline], fast: Sequence[Timeline]) -> list[float]:
+    """The ratios of the times to first text, by round."""
+    return [_ms(a.ttft_ms) / max(_ms(b.ttft_ms), 0.001) for a, b in zip(slow, fast)]
 
 
 def _median_count(values: Sequence[int | None]) -> int | None:
@@ -211,6 +220,10 @@ class CacheResult:
     cache: Cache
     legs: Mapping[str, Sequence[Timeline]]
     prompts: Mapping[str, str]
+
+    def ratios(self, cold: str) -> list[float]:
+        """TTFT of the leg `cold` over that of the cached one, by round."""
+        return _ratios(self.legs[cold], self.legs["second"]) if self.legs else []
 
 
 def cache_result(recordings: Recordings) -> CacheResult:
@@ -276,7 +289,8 @@ class LogSpan:
 
 @dataclass(frozen=True)
 class CancelCase:
-    """One close. `phase` is what the close fell into: "ended" if the answer was complete by
+    """One close. `seen_busy`: whether `/slots` showed the stream just before it was closed;
+    None: not asked. `phase` is what the close fell into: "ended" if the answer was complete by
     then. `stop` says whether the generation stopped, or ran on to its own end. `idle_after_ms`
     counts from the close, None: not seen idle, or no `/slots`; the slot was last seen busy
     `resolution_ms` before that. `log_line` names our task."""
@@ -284,6 +298,7 @@ class CancelCase:
     name: str
     phase: Phase
     stop: Stop
+    seen_busy: bool | None
     max_tokens: int
     received_tokens: int
     closed_at_ms: float
@@ -321,6 +336,8 @@ def cancel_case(
     timeline = derive(recording)
     if timeline.error is not None:
         raise StreamError(f"{recording.label}: {timeline.error}")
+    before = [poll for poll in polls if poll.asked_ms < 0]
+    polls = [poll for poll in polls if poll.asked_ms >= 0]
     idle = slots_state(polls)
     max_tokens = int(recording.request.body.get("max_tokens", 0))
     line = cancel_line(log) if log is not None else None
@@ -346,6 +363,7 @@ def cancel_case(
         name=name,
         phase=phase,
         stop=stop,
+        seen_busy=before[0].busy if before else None,
         max_tokens=max_tokens,
         received_tokens=len(timeline.pieces),
         closed_at_ms=recording.end.t_ms,
@@ -407,3 +425,17 @@ class ReportResult:
 
     report: Report
     expected: Report
+
+
+class Lab(Protocol):
+    """The eight steps, whether measured or graded: each gives its result."""
+
+    def server(self) -> ServerResult: ...
+
+    def sse(self) -> SseResult: ...
+    def ttft(self) -> TtftResult: ...
+    def prefill(self) -> PrefillResult: ...
+    def cache(self) -> CacheResult: ...
+    def sentence(self) -> SentenceResult: ...
+    def cancel(self) -> CancelResult: ...
+    def report(self) -> ReportResult: ...

@@ -14,12 +14,13 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .errors import ArtifactError, ConfigError
 from .recording import Recording
 from .recording import dump as dump_recording
+from .sse import json_text
 
 RUN_FILE = "run.json"
 EVIDENCE = "evidence"
@@ -45,7 +46,7 @@ class RunIndex:
         """Raises ArtifactError if this is no run.json of this version."""
         try:
             index = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ArtifactError(f"{RUN_FILE}: not JSON: {error}") from None
         if not _is_index(index):
             raise ArtifactError(
@@ -247,7 +248,7 @@ class RunDirectory:
         alive.add(self.run_id)
         runs = {run: facts for run, facts in self._index["runs"].items() if run in alive}
         self._index["runs"] = runs
-        text = json.dumps(self._index, indent=2, ensure_ascii=False) + "\n"
+        text = json_text(self._index, indent=2) + "\n"
         write_whole(self.path / RUN_FILE, text.encode("utf-8"))
 
 
@@ -293,7 +294,7 @@ def _read_index(path: Path) -> dict[str, Any]:
     index |= {name: {} for name in SECTIONS}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return index
     return found if _is_index(found) else index
 
@@ -306,4 +307,11 @@ def _is_index(found: Any) -> bool:
         and all(isinstance(entry, dict) for name in SECTIONS for entry in found[name].values())
         and all("run" in e for name in SECTIONS if name != "runs" for e in found[name].values())
         and all("step" in e and "sha256" in e for e in found["artifacts"].values())
+        and all(_is_inside(name) for name in found["artifacts"])
     )
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a file's name stays in the directory: a run.json may come from anywhere."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts

@@ -1,35 +1,32 @@
-"""One pytest session that measures or grades: settings, files, server and verdicts together."""
+"""What a pytest session of ours keeps together: settings and verdicts; and one that grades.
+
+One that measures is in `live.py`: a grading must not even import what can open a socket.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import platform
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
-from importlib import metadata
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from . import kb
-from .client import Client
-from .errors import ConfigError, LatencyError
+from .errors import ConfigError
 from .grade import GradedLab
-from .lab import Lab, LiveLab
 from .options import Settings
 from .plan import Plan
 from .relations import Verdict
-from .report.terminal import ProgressLine, inert, write_summary
-from .rundir import RunDirectory
-from .server.logs import CommandLog, FileLog, Log, RunLog
-from .server.ways import Server, Wanted, choose, describe, open_server
-from .steps import Bench, check_context, check_plan
+from .report.terminal import inert, write_summary
+from .results import Lab
+from .server.logs import CommandLog, FileLog, Log
 
-LONG_PROMPT_STEPS = frozenset(("prefill", "cache", "cancel", "report"))
-LIVE_LOG = ".server.log"
+if TYPE_CHECKING:
+    from .client import Client
+    from .rundir import RunDirectory
+    from .server.ways import Server
+
 NEEDS_A_SERVER = "this test measures a server, which a grading (--llm-grade) does not have"
 LEVEL_WORDS = {
     "evidence": "evidence: every value is derived again from the recorded bytes",
@@ -132,160 +129,10 @@ class GradeSession(Session):
         write_summary(reporter, f"graded: {facts}", self.basis, self._verdicts, [], None)
 
 
-class LiveSession(Session):
-    """Measures a server; made when the collection shows that this run measures."""
-
-    def __init__(
-        self,
-        config: pytest.Config,
-        settings: Settings,
-        steps: frozenset[str],
-    ) -> None:
-        """Check the options against the world and lock the directory; `steps` are selected.
-
-        Raises ConfigError, before anything was started.
-        """
-        super().__init__(config, settings)
-        self._documents = kb.read(*_kb_directory(settings))
-        choose(_wanted(settings, settings.server_args))
-        given = given_log(settings)
-        if isinstance(given, FileLog):
-            given.size()
-        self._steps = steps
-        self._progress = ProgressLine(config)
-        self._run_log: RunLog | None = None
-        self._server_line = ""
-        self._run = RunDirectory(
-            settings.artifacts, _facts(settings), settings.sources["artifacts"]
-        )
-
-    @property
-    def run(self) -> RunDirectory:
-        """The directory of this run."""
-        return self._run
-
-    def header(self) -> list[str]:
-        """Which server is meant, and where the files go."""
-        wanted = _wanted(self.settings, self.settings.server_args)
-        return [f"llm-latency: server: {describe(wanted)}", f"llm-latency: files: {self.run.path}"]
-
-    @contextlib.contextmanager
-    def open_server(self, args: tuple[str, ...], plan: Plan) -> Iterator[Server]:
-        """Have the server, look at it, and check that the longest prompt fits."""
-        check_plan(plan, self._documents)
-        live_log = self.run.path / LIVE_LOG
-        try:
-            with open_server(_wanted(self.settings, args), live_log, self.progress) as server:
-                self._run_log = self._open_log(server)
-                client = self.client(server)
-                self._look_at(client, server)
-                if self._steps & LONG_PROMPT_STEPS:
-                    check_context(self._bench(client, plan))
-                yield server
-                self._save_log()
-        finally:
-            self.progress("")
-            live_log.unlink(missing_ok=True)
-
-    def _open_log(self, server: Server) -> RunLog | None:
-        log = given_log(self.settings) or server.log
-        return RunLog(log) if log is not None else None
-
-    def _save_log(self) -> None:
-        """The log's last part, where this run's cancel step stands on it."""
-        if self._run_log is not None and self.run.owns("server.log"):
-            try:
-                self.run.write("server.log", self._run_log.read(), "cancel")
-            except LatencyError as error:  # the cancel step has its part of the log already
-                self.run.note("cancel", f"the end of the log is missing: {error}")
-
-    def _look_at(self, client: Client, server: Server) -> None:
-        """Keep and show what the server says of itself."""
-        facts: dict[str, Any] = {"url": server.base_url, "kind": server.kind}
-        props = client.get("/props").json()
-        if isinstance(props, dict):
-            settings = props.get("default_generation_settings")
-            facts["model"] = props.get("model_path")
-            facts["n_ctx"] = settings.get("n_ctx") if isinstance(settings, dict) else None
-            facts["slots"] = props.get("total_slots")
-            facts["build"] = props.get("build_info")
-        self.run.facts["server"] = facts
-        shown = [f"{facts['url']} ({facts['kind']})"]
-        if facts.get("model"):
-            shown.append(f"model {Path(str(facts['model'])).name}")
-        shown += [
-            f"{name} {facts[name]}" for name in ("n_ctx", "slots", "build") if facts.get(name)
-        ]
-        self._server_line = ", ".join(shown)
-        if self._progress.active:
-            self._reporter.ensure_newline()
-            self._reporter.write_line(f"server: {inert(self._server_line)}")
-
-    def client(self, server: Server) -> Client:
-        """A client whose recordings become evidence."""
-        own_key = self.settings.api_key if server.kind == "url" else None
-        return Client(
-            server.base_url,
-            api_key=own_key,
-            model=self.settings.model,
-            max_bytes=self.settings.max_bytes,
-            keep=self.run.keep,
-        )
-
-    def lab(self, plan: Plan, client: Callable[[], Client]) -> Lab:
-        """The lab; `client` is called when a step measures."""
-        return LiveLab(self.run, lambda: self._bench(client(), plan), lambda: self._run_log)
-
-    def _bench(self, client: Client, plan: Plan) -> Bench:
-        return Bench(
-            client, plan, self._documents, self.progress, self.run.note, self.run.keep_text
-        )
-
-    def progress(self, text: str) -> None:
-        """Show what is being done."""
-        self._progress.show(text)
-
-    def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:
-        """Keep the verdicts in run.json, too."""
-        __tracebackhide__ = True
-        self.progress("")
-        verdicts = [replace(verdict, step=step) for verdict in verdicts]
-        self.run.add_verdicts(step, [asdict(verdict) for verdict in verdicts])
-        super().expect(step, verdicts)
-
-    def reported(self, step: str, report: pytest.TestReport) -> None:
-        """Keep the outcome of a step's test."""
-        self.progress("")
-        if report.when == "call" or report.outcome != "passed":
-            self.run.finish_step(step, outcome=report.outcome)
-
-    def summarize(self, reporter: pytest.TerminalReporter) -> None:
-        """Write the table."""
-        facts = f"server: {self._server_line}" if self._server_line else ""
-        notes = self.run.notes()
-        write_summary(reporter, facts, self.basis, self._verdicts, notes, self.run.path)
-
-    def end(self) -> None:
-        """Write run.json a last time and give the directory free."""
-        try:
-            self.run.save()
-        except LatencyError as error:
-            print(f"llm-latency: {error}", file=sys.stderr)
-        finally:
-            self.run.close()
-
-
 def step_of(item: pytest.Item) -> str:
     """The lab's step that an item is, else the item's own id."""
     marker = item.get_closest_marker("llm_latency")
     return str(marker.kwargs.get("step", item.nodeid)) if marker is not None else item.nodeid
-
-
-def begin(config: pytest.Config, settings: Settings, items: Sequence[pytest.Item]) -> Session:
-    """The session that the options ask for. Raises LatencyError."""
-    if settings.grade is not None:
-        return GradeSession(config, settings, settings.grade)
-    return LiveSession(config, settings, frozenset(map(step_of, items)))
 
 
 def given_log(settings: Settings) -> Log | None:
@@ -295,41 +142,3 @@ def given_log(settings: Settings) -> Log | None:
     if settings.log_command is not None:
         return CommandLog(settings.log_command, settings.sources["log_command"])
     return None
-
-
-def _wanted(settings: Settings, args: tuple[str, ...]) -> Wanted:
-    return Wanted(
-        settings.server,  # type: ignore[arg-type]
-        settings.url,
-        settings.api_key,
-        settings.gguf,
-        args,
-        settings.start_timeout_s,
-    )
-
-
-def _kb_directory(settings: Settings) -> tuple[Path, str]:
-    """(the knowledge base, the name of its option)."""
-    if settings.kb is not None:
-        return settings.kb, settings.sources["kb"]
-    try:
-        import test_llm_latency
-    except ImportError:
-        raise ConfigError(
-            "the lab's documents are not installed; name a knowledge base: --llm-kb DIR"
-        ) from None
-    return Path(str(test_llm_latency.__file__)).with_name("kb"), "the lab's own documents"
-
-
-def _facts(settings: Settings) -> dict[str, Any]:
-    """What a reader of run.json needs to know of this run, secrets excluded."""
-    packages = ("pytest-llm-latency", "pytest", "requests", "urllib3", "xllamacpp")
-    versions = {"python": platform.python_version()}
-    for package in packages:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
-    return {
-        "versions": versions,
-        "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
-        "options": settings.shown(),
-    }

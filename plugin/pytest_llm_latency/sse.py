@@ -169,7 +169,7 @@ def payload(event: Event) -> dict[str, Any]:
     """The JSON object of an event. Raises StreamFailure where there is none."""
     try:
         value = json.loads(event.data)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise StreamFailure(f"an event is not a JSON object: {event.data[:80]!r}")
@@ -293,9 +293,22 @@ def _write_raw(raw_out: str | os.PathLike[str] | BinaryIO, data: bytes) -> None:
         raw_out.write(data)
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON for people where it can be: a lone surrogate, which UTF-8 cannot carry, is escaped.
+
+    A server sends half an emoji so; NaN, which is no JSON, raises ValueError.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=indent, allow_nan=False)
+    return text
+
+
 def chunk_lines(pieces: Iterable[Mapping[str, Any]]) -> str:
     """The text of `chunks.jsonl`: one `{"t_ms", "text"}` object a line."""
-    return "".join(json.dumps(dict(piece), ensure_ascii=False) + "\n" for piece in pieces)
+    return "".join(json_text(dict(piece)) + "\n" for piece in pieces)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

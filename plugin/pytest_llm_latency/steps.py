@@ -18,6 +18,7 @@ from typing import Any
 from . import sse
 from .artifacts import Chunk
 from .client import Client, Exchange
+from .decision import ROUNDS_AT_MOST, decide
 from .errors import ConfigError, ServerError, StreamError
 from .plan import Messages, Plan, new_salt
 from .recording import Recording, Reply
@@ -50,7 +51,7 @@ from .results import (
 from .server.logs import RunLog
 from .serverlog import cancel_line
 from .slots import Poll, answer_of, dump_polls
-from .timeline import derive
+from .timeline import Timeline, derive
 
 # Where times contradict the counts, the medians of three rounds count.
 ROUNDS = 3
@@ -99,8 +100,13 @@ def check_plan(plan: Plan, documents: Sequence[str]) -> None:
             f"llm_plan: doc_counts {counts} asks for more than the {len(documents)} documents of "
             "the knowledge base"
         )
-    if plan.ttft_runs < 1:
-        raise ConfigError(f"llm_plan: ttft_runs is {plan.ttft_runs}; it must be at least 1")
+    for name, value in vars(plan).items():
+        if name.endswith(("max_tokens", "_runs")) and value < 1:
+            raise ConfigError(f"llm_plan: {name} is {value}; it must be at least 1")
+    if not plan.cancel_close_at_ms > 0:
+        raise ConfigError(
+            f"llm_plan: cancel_close_at_ms is {plan.cancel_close_at_ms:g}; it must be above 0"
+        )
 
 
 def check_context(bench: Bench) -> None:
@@ -130,7 +136,7 @@ def context_size(props: Reply) -> int:
     body = props.json()
     try:
         return int(body["default_generation_settings"]["n_ctx"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return 0
 
 
@@ -141,7 +147,8 @@ def count_tokens(client: Client, messages: Messages) -> int | None:
         return None
     question = {"content": prompt["prompt"], "add_special": True, "parse_special": True}
     tokens = client.post("/tokenize", question).json()
-    return len(tokens["tokens"]) if isinstance(tokens, dict) and "tokens" in tokens else None
+    found = tokens.get("tokens") if isinstance(tokens, dict) else None
+    return len(found) if isinstance(found, list) else None
 
 
 Legs = dict[str, Recording]
@@ -253,7 +260,13 @@ def measure_prefill(bench: Bench) -> PrefillResult:
 
     legs, salt = _cold(bench, "prefill", [f"{docs}docs-1" for docs in plan.doc_counts], measure)
     result = prefill_result(legs)
-    if not all(a.ttft_ms < b.ttft_ms for a, b in pairwise(result.rows)):
+    if any(row.prompt_n is None for row in result.rows):
+        for number in range(2, ROUNDS_AT_MOST + 1):
+            legs |= measure(new_salt(), number)
+            result = prefill_result(legs)
+            if decide(result.ratios()) is not None:
+                break
+    elif not all(a.ttft_ms < b.ttft_ms for a, b in pairwise(result.rows)):
         legs |= _more_rounds(measure, salt)
         result = prefill_result(legs)
     return result
@@ -292,7 +305,13 @@ def measure_cache(bench: Bench) -> CacheResult:
 
     legs, salt = _cold(bench, "cache", ["first-1", "changed_prefix-1"], measure)
     result = cache_result(legs)
-    if result.cache.second.ttft_ms >= min(
+    if result.cache.second.prompt_n is None:
+        for number in range(2, ROUNDS_AT_MOST + 1):
+            legs |= measure(new_salt(), number)
+            result = cache_result(legs)
+            if all(decide(result.ratios(cold)) for cold in ("first", "changed_prefix")):
+                break
+    elif result.cache.second.ttft_ms >= min(
         result.cache.first.ttft_ms, result.cache.changed_prefix.ttft_ms
     ):
         legs |= _more_rounds(measure, salt)
@@ -300,11 +319,14 @@ def measure_cache(bench: Bench) -> CacheResult:
     front, end = result.legs["changed_prefix"][-1], result.legs["changed_suffix"][-1]
     bench.note(
         "cache",
-        f"the changing line at the front: {front.prompt_n} tokens processed, "
-        f"{front.ttft_ms:.0f} ms to the first text; at the end: {end.prompt_n} tokens, "
-        f"{end.ttft_ms:.0f} ms",
+        f"the changing line at the front: {_tokens(front)}{front.ttft_ms:.0f} ms to the first "
+        f"text; at the end: {_tokens(end)}{end.ttft_ms:.0f} ms",
     )
     return result
+
+
+def _tokens(leg: Timeline) -> str:
+    return "" if leg.prompt_n is None else f"{leg.prompt_n} tokens processed, "
 
 
 def measure_sentence(bench: Bench) -> SentenceResult:
@@ -382,10 +404,24 @@ class _Watcher:
     ) -> CancelCase:
         """One close, watched until the slot is idle or the deadline has passed."""
         log_from = self.log.size() if self.log is not None else 0
-        exchange = Exchange(self.bench.client, f"cancel/{name}", close_at_ms, close_on_piece)
+        before: list[tuple[float, float, Reply]] = []
+
+        def look() -> None:
+            with contextlib.suppress(ServerError):
+                before.append(self._ask())
+
+        exchange = Exchange(
+            self.bench.client,
+            f"cancel/{name}",
+            close_at_ms,
+            close_on_piece,
+            look if close_on_piece and self.has_slots else None,
+        )
         recording = exchange.run(sse.request_body(messages, max_tokens, True))
         in_prefill = not derive(recording).pieces
-        polls = self._poll(exchange.closed_at, in_prefill) if self.has_slots else []
+        polls = [_poll_of(exchange.closed_at, *seen) for seen in before]
+        if self.has_slots:
+            polls += self._poll(exchange.closed_at, in_prefill)
         self.bench.keep_text(f"cancel/{name}.polls.jsonl", dump_polls(polls))
         if self.log is None:
             return cancel_case(name, recording, polls, None, None)
@@ -409,25 +445,23 @@ class _Watcher:
         if in_prefill:
             time.sleep(pause_s)
         while time.perf_counter() - closed < deadline_s and refusals < SLOTS_REFUSALS_AT_MOST:
-            asked = time.perf_counter()
             try:
-                reply = self.bench.client.get("/slots", timeout_s=deadline_s)
+                poll = _poll_of(closed, *self._ask())
             except ServerError:
                 refusals += 1
                 time.sleep(pause_s)
                 continue
-            answered = time.perf_counter()
-            poll = Poll(
-                round((asked - closed) * 1000.0, 3),
-                round((answered - closed) * 1000.0, 3),
-                reply.status,
-                reply.body.decode("utf-8", "replace"),
-            )
             polls.append(poll)
             if poll.busy is False:
                 break
             time.sleep(pause_s)
         return polls
+
+    def _ask(self) -> tuple[float, float, Reply]:
+        """(asked, answered, answer) of /slots, by `time.perf_counter()`."""
+        asked = time.perf_counter()
+        reply = self.bench.client.get("/slots", timeout_s=IDLE_DEADLINE_S)
+        return asked, time.perf_counter(), reply
 
     def _wait_for_line(self, log: RunLog, log_from: int) -> tuple[bytes, LogSpan]:
         """The part of the log in which our task's cancel line should be; waits for the line
@@ -438,3 +472,13 @@ class _Watcher:
             if cancel_line(part) is not None or time.monotonic() > deadline:
                 return part, LogSpan(log_from, log_from + len(part))
             time.sleep(LOG_POLL_S)
+
+
+def _poll_of(closed: float, asked: float, answered: float, reply: Reply) -> Poll:
+    """With times in milliseconds from the close."""
+    return Poll(
+        round((asked - closed) * 1000.0, 3),
+        round((answered - closed) * 1000.0, 3),
+        reply.status,
+        reply.body.decode("utf-8", "replace"),
+    )

@@ -98,8 +98,7 @@ class Timeline:
     @property
     def prompt_ms(self) -> float | None:
         """The server's own prompt processing time; None where it does not say."""
-        value = self.timings.get("prompt_ms")
-        return float(value) if isinstance(value, (int, float)) else None
+        return _time(self.timings, "prompt_ms")
 
     @property
     def tokens(self) -> int | None:
@@ -110,8 +109,7 @@ class Timeline:
     @property
     def predicted_ms(self) -> float | None:
         """The server's own generation time; None where it does not say."""
-        value = self.timings.get("predicted_ms")
-        return float(value) if isinstance(value, (int, float)) else None
+        return _time(self.timings, "predicted_ms")
 
     @property
     def cut_short(self) -> bool:
@@ -119,9 +117,21 @@ class Timeline:
         return not self.done and self.finish_reason is None and self.closed_at_ms is None
 
 
+_LARGEST = 2**53  # a number beyond is no count and no time, and no float holds it exactly
+
+
 def _count(mapping: Mapping[str, Any], key: str) -> int | None:
     value = mapping.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value < _LARGEST else None
+
+
+def _time(mapping: Mapping[str, Any], key: str) -> float | None:
+    value = mapping.get(key)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    return float(value) if 0 <= value < _LARGEST else None
 
 
 def derive(recording: Recording) -> Timeline:

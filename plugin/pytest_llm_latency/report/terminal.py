@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,25 +33,29 @@ class ProgressLine:
     """Shows what is being done behind the test's name; nothing where there is no terminal."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._writer = config.get_terminal_writer()
-        self.active = self._writer._file.isatty() and config.getoption("verbose") >= 0
+        self._plugins = config.pluginmanager
+        self.active = False
+        if self._plugins.hasplugin("terminalreporter"):
+            self._writer = config.get_terminal_writer()
+            self.active = self._writer._file.isatty() and config.getoption("verbose") >= 0
 
     def show(self, text: str) -> None:
         """Replace the line's end by `text`; empty: clear it."""
         if not self.active:
             return
         room = max(0, self._writer.fullwidth - self._writer.width_of_current_line - 2)
-        capture = self._config.pluginmanager.getplugin("capturemanager")
-        if capture is not None:
-            capture.suspend_global_capture(in_=False)
-        try:
-            shown = f" {inert(text)}"[:room] if text else ""
+        shown = f" {inert(text)}"[:room] if text else ""
+        with self.uncaptured():
             self._writer._file.write(f"{_SAVE}{_ERASE}{shown}{_RESTORE}")
             self._writer.flush()
-        finally:
-            if capture is not None:
-                capture.resume_global_capture()
+
+    def uncaptured(self) -> contextlib.AbstractContextManager[None]:
+        """Lets the block write to the terminal; capturing is as it was afterwards."""
+        capture = self._plugins.getplugin("capturemanager")
+        if capture is None:
+            return contextlib.nullcontext()
+        manager: contextlib.AbstractContextManager[None] = capture.global_and_fixture_disabled()
+        return manager
 
 
 def write_summary(
@@ -80,4 +85,4 @@ def write_summary(
     for step, note in notes:
         reporter.write_line(f"note: {inert(step)}: {inert(note)}")
     if directory is not None:
-        reporter.write_line(f"files: {directory}")
+        reporter.write_line(f"files: {inert(str(directory))}")

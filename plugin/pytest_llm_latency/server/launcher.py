@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from ..client import Client
 from ..errors import ConfigError, LatencyError, ServerError, ServerStartError
@@ -98,14 +99,14 @@ def up(port: int, gguf: Path | None, deadline_s: float, args: Sequence[str]) -> 
     # One that looks (`running`) holds the lock for a moment.
     with _locked(fcntl.LOCK_EX, LOOK_S) as (handle, free):
         if not free:
-            return _already(port)
+            return _already(port, gguf)
         os.ftruncate(handle, 0)
         if port_is_taken(port):
             raise ConfigError(
                 f"port {port} is in use by another program; choose one: voice-llm up --port N"
             )
         command = own_command(own_kind(gguf), gguf, port, args)
-        with log_path().open("wb") as log:
+        with _new_log() as log:
             # The lock goes with the process: it is held exactly as long as the server lives.
             process = subprocess.Popen(
                 command,
@@ -117,7 +118,12 @@ def up(port: int, gguf: Path | None, deadline_s: float, args: Sequence[str]) -> 
                 pass_fds=(handle,),
             )
         state = State(process.pid, port, command[command.index("--model") + 1])
-        os.pwrite(handle, json.dumps(asdict(state)).encode("utf-8"), 0)
+        try:
+            os.pwrite(handle, json.dumps(asdict(state)).encode("utf-8"), 0)
+        except OSError as error:  # without it, `down` would not know the server
+            process.kill()
+            process.wait()
+            raise ConfigError(f"cannot write into {state_dir()}: {error.strerror}") from None
 
     def died() -> str | None:
         status = process.poll()
@@ -137,11 +143,18 @@ def up(port: int, gguf: Path | None, deadline_s: float, args: Sequence[str]) -> 
     return f"running at http://localhost:{port} (pid {state.pid}, {Path(state.model).name})"
 
 
-def _already(port: int) -> str:
+def _new_log() -> BinaryIO:
+    try:
+        return log_path().open("wb")
+    except OSError as error:
+        raise ConfigError(f"cannot write {log_path()}: {error.strerror}") from None
+
+
+def _already(port: int, gguf: Path | None) -> str:
     state = running()
     if state is None:
         raise ConfigError("another voice-llm is just starting or stopping; try again")
-    if state.port != port:
+    if state.port != port or (gguf is not None and str(gguf) != state.model):
         raise ConfigError(
             f"already running at {state.base_url} (pid {state.pid}); stop it first: voice-llm down"
         )

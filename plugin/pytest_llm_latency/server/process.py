@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from ..client import Client
 from ..errors import ServerError, ServerStartError
@@ -105,7 +106,7 @@ def guarded(
     Its output goes to `log_path`. It ends with this process, however this process ends.
     Raises ServerStartError with the log's last lines.
     """
-    with log_path.open("wb") as log:
+    with _writable(log_path) as log:
         guard = subprocess.Popen(
             [sys.executable, str(GUARD), *command],
             stdin=subprocess.PIPE,
@@ -134,6 +135,13 @@ def guarded(
         yield
     finally:
         _end(guard)
+
+
+def _writable(log_path: Path) -> BinaryIO:
+    try:
+        return log_path.open("wb")
+    except OSError as error:
+        raise ServerStartError(f"cannot write the log {log_path}: {error.strerror}") from None
 
 
 def _end(guard: subprocess.Popen[bytes]) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from scripted import Connection, Request, serving
+from scripted import Connection, Request, end_events, serving, text_event
 
+from pytest_llm_latency.errors import ConfigError
+from pytest_llm_latency.plan import Plan
 from pytest_llm_latency.server.own import own_command
 from pytest_llm_latency.server.process import free_port
+from pytest_llm_latency.steps import check_plan
 
 from .conftest import Run, summary
 
@@ -39,7 +46,13 @@ def setup_error(result: pytest.RunResult) -> str:
     ("args", "words"),
     [
         (["--llm-url=localhost:8080"], "--llm-url: 'localhost:8080' is not right; give a URL with scheme"),
-        (["--llm-url=http://host:99999"], "such as http://localhost:8080 (Port out of range 0-65535)"),
+        (["--llm-url=http://host:99999"], "such as http://localhost:8080"),
+        (["--llm-url=http://exa mple"], "such as http://localhost:8080"),
+        (["--llm-url=http://..:80"], "such as http://localhost:8080"),
+        (["--llm-url=http://[::1"], "such as http://localhost:8080"),
+        (["--llm-artifacts=~nouser/x"], "there is no such user"),
+        (["--llm-server-args=--port 1"], "arguments without --port: address, port and model are chosen here"),
+        (["--llm-max-bytes=0.5"], "a whole number of bytes"),
         (["--llm-url=http://host/?x=1"], "a URL without ? and #"),
         (["--llm-url=http://me:pw@host"], "give a URL without a password in it"),
         (["--llm-server=cloud"], "--llm-server: 'cloud' is not right; give one of auto, url, voice-llm"),
@@ -52,7 +65,7 @@ def setup_error(result: pytest.RunResult) -> str:
         (["--llm-log=/nowhere/log"], "--llm-log: cannot read /nowhere/log"),
         (["--llm-log=/etc/hostname", "--llm-log-command=true"], "give one of the two"),
         (["--llm-start-timeout=soon"], "--llm-start-timeout: 'soon' is not right; give a number above 0"),
-        (["--llm-max-bytes=-1"], "give a number above 0"),
+        (["--llm-max-bytes=-1"], "a whole number of bytes, at least 1"),
         (["--llm-server-args='"], "arguments as a shell splits them"),
         (["--llm-api-key-file=/nowhere"], "--llm-api-key-file: cannot read /nowhere"),
         (["--llm-artifacts=/etc/hostname"], "--llm-artifacts: /etc/hostname is not a directory"),
@@ -125,7 +138,7 @@ def test_a_full_disk_loses_nothing_measured(lab: Run, pytester: pytest.Pytester)
     if mounted.returncode != 0:
         pytest.skip("a small file system cannot be mounted here")
     try:
-        result = lab(f"--llm-artifacts={directory}")
+        result = lab(f"--llm-artifacts={directory}", "-k", "server or sse or ttft")
         outcomes = result.parseoutcomes()
         assert outcomes["failed"] >= 1
         assert outcomes["passed"] >= 1
@@ -286,9 +299,7 @@ def test_a_server_that_loads_its_model_is_waited_for(lab: Run) -> None:
     assert "/health still says 503 (loading) after 0.05 s" in words
 
 
-def test_a_server_that_begins_to_listen_late_is_waited_for(
-    lab: Run, tiny_gguf: Path, tmp_path: Path
-) -> None:
+def test_a_server_that_begins_to_listen_late_is_waited_for(lab: Run, tiny_gguf: Path) -> None:
     """What `docker run -d` and then pytest is: nothing listens for a moment."""
     port = free_port()
     command = own_command("local", tiny_gguf, port, ())
@@ -342,7 +353,24 @@ def test_a_key_meant_for_other_servers_does_not_lock_out_our_own(
     lab("-k", "server or ttft").assert_outcomes(passed=2, deselected=6)
 
 
-def test_a_plan_that_cannot_be_carried_out(lab: Run, pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"doc_counts": (0, 12, 24)}, "doc_counts (0, 12, 24) asks for more than the 12 documents"),
+        ({"doc_counts": ()}, "doc_counts () must be two or more, ascending"),
+        ({"doc_counts": (3, 1)}, "must be two or more, ascending"),
+        ({"ttft_runs": 0}, "ttft_runs is 0; it must be at least 1"),
+        ({"max_tokens": -1}, "max_tokens is -1"),
+        ({"cancel_close_at_ms": 0.0}, "cancel_close_at_ms is 0; it must be above 0"),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_plan(replace(Plan(), **changes), ("document",) * 12)
+    assert words in str(error.value)
+
+
+def test_a_plan_is_checked_before_a_server_starts(lab: Run, pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """
         from dataclasses import replace
@@ -356,6 +384,71 @@ def test_a_plan_that_cannot_be_carried_out(lab: Run, pytester: pytest.Pytester) 
     )
     words = setup_error(lab("-k", "prefill"))
     assert "llm_plan: doc_counts (0, 12, 24) asks for more than the 12 documents" in words
+    assert not (pytester.path / "voice" / "llm" / ".server.log").exists()
+
+
+def test_a_run_json_that_points_outside_deletes_nothing(
+    lab: Run, pytester: pytest.Pytester
+) -> None:
+    precious = pytester.path / "precious.txt"
+    precious.write_text("keep me")
+    directory = pytester.path / "voice" / "llm"
+    directory.mkdir(parents=True)
+    entry = {"step": "sse", "run": "x", "sha256": ""}
+    (directory / "run.json").write_text(
+        json.dumps(
+            {
+                "format": "pytest-llm-latency/run", "version": 1, "run": "x", "runs": {},
+                "steps": {}, "failures": {}, "artifacts": {"../../precious.txt": entry},
+            }
+        )
+    )  # fmt: skip
+    lab("-k", "sse").assert_outcomes(passed=1, deselected=7)
+    assert precious.read_text() == "keep me"
+
+
+ODD = {
+    "half an emoji": (text_event("\ud83d") + text_event("b") + end_events(), "passed"),
+    "timings that are a list": (
+        text_event("a") + text_event("b", timings=[1, 2]) + end_events(),
+        "passed",
+    ),
+    "usage that is a string": (
+        text_event("a") + text_event("b", usage="many") + end_events(),
+        "passed",
+    ),
+    "NaN": (
+        text_event("a") + text_event("b", timings={"prompt_ms": float("nan")}) + end_events(),
+        "passed",
+    ),
+    "a huge number": (
+        text_event("a") + text_event("b", timings={"prompt_ms": 10**400}) + end_events(),
+        "passed",
+    ),
+    "nested without end": ("data: " + "[" * 200_000 + "\n\n" + end_events(), "failed"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_answers_are_no_tracebacks(lab: Run, odd: str) -> None:
+    stream, outcome = ODD[odd]
+
+    def script(connection: Connection, request: Request) -> None:
+        if request.target == "/v1/chat/completions":
+            connection.head()
+            first, _, rest = stream.partition("\n\n")
+            connection.send(first + "\n\n")
+            time.sleep(0.05)
+            connection.send(rest)
+        else:
+            connection.reply({"data": [], "tokens": 5, "prompt": "x"})
+
+    with serving(script) as server:
+        result = lab(f"--llm-url={server.base_url}", "-k", "sse", own_server=False)
+    printed = summary(result)
+    assert "Traceback" not in printed
+    assert "pytest_llm_latency/" not in printed
+    assert result.parseoutcomes()[outcome] == 1, printed
 
 
 def test_a_fixture_asked_for_too_late_is_explained(

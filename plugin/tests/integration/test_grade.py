@@ -55,13 +55,13 @@ def grade(directory: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def true_run(tmp_path_factory: pytest.TempPathFactory, slow_gguf: Path) -> Path:
+def true_run(tmp_path_factory: pytest.TempPathFactory, tiny_gguf: Path) -> Path:
     """The directory of a real run."""
     directory = tmp_path_factory.mktemp("true") / "llm"
     done = subprocess.run(
         [
             sys.executable, "-m", "pytest", "--pyargs", "test_llm_latency", "-p", "no:cacheprovider",
-            f"--llm-gguf={slow_gguf}", "--llm-server=local", f"--llm-artifacts={directory}",
+            f"--llm-gguf={tiny_gguf}", "--llm-server=local", f"--llm-artifacts={directory}",
         ],
         cwd=directory.parent, capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -81,7 +81,7 @@ def hand_made(tmp_path_factory: pytest.TempPathFactory, slow_gguf: Path) -> Path
     kb = Path(test_llm_latency.__file__).with_name("kb")
     with guarded(own_command("local", slow_gguf, port, ()), log, url, 60.0, lambda _: None):
         done = subprocess.run(
-            [sys.executable, str(BY_HAND), url, str(kb), str(log)],
+            [sys.executable, str(BY_HAND), url, str(kb), str(log), "0.05"],
             cwd=directory, capture_output=True, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -167,7 +167,7 @@ def test_an_answer_that_ended_before_the_close_is_measured_again(
 
 @pytest.mark.parametrize("slots", ["today", "before"])
 def test_a_proxy_that_passes_no_disconnect_on_is_found(
-    lab: Run, serve: Callable[..., str], slow_gguf: Path, slots: str, artifact: Callable[[str], Any]
+    lab: Run, serve: Callable[..., str], slow_gguf: Path, slots: str
 ) -> None:
     """The task generates to its own end and the slot is idle then: that is no cancel. Where
     /slots does not tell the two apart, as older ones do, nothing is proven."""
@@ -214,6 +214,45 @@ def test_a_busy_moment_on_a_server_with_slots_is_measured_again_with_salts(
     assert artifact("cache.json")["salt"]
     evidence = {name for name in artifact("run.json")["artifacts"] if "salted-second-" in name}
     assert len(evidence) == 3
+
+
+def counting_nothing(prefill_s: Callable[[str, bool], float]) -> Callable[..., None]:
+    """A server without timings and usage; its first text comes after `prefill_s(prompt, seen)`."""
+    prompts: set[str] = set()
+
+    def script(connection: Connection, request: Request) -> None:
+        if request.target != "/v1/chat/completions":
+            connection.reply({"data": []})
+            return
+        prompt = json.dumps(request.body["messages"])
+        wait_s = prefill_s(prompt, prompt in prompts)
+        prompts.add(prompt)
+        connection.head()
+        time.sleep(wait_s)
+        for number in range(8):
+            connection.send(text_event(f"{number}. "))
+            time.sleep(0.005)
+        connection.send(
+            event({"choices": [{"delta": {}, "finish_reason": "stop"}]}) + "data: [DONE]\n\n"
+        )
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("alive", "outcome"), [(True, {"passed": 2}), (False, {"passed": 1, "failed": 1})]
+)
+def test_times_alone_tell_a_live_cache_from_a_dead_one(
+    lab: Run, alive: bool, outcome: dict[str, int]
+) -> None:
+    def prefill_s(prompt: str, seen: bool) -> float:
+        return 0.005 if seen and alive else 0.02 + len(prompt) / 60_000
+
+    with serving(counting_nothing(prefill_s)) as server:
+        result = lab(f"--llm-url={server.base_url}", "-k", "cache or prefill", own_server=False)
+    result.assert_outcomes(deselected=6, **outcome)
+    if not alive:
+        assert "cause no-difference-in-time" in summary(result)
 
 
 def test_an_error_inside_the_stream_keeps_the_pieces_before_it(

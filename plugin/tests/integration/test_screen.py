@@ -48,23 +48,38 @@ def test_progress_is_shown_and_leaves_no_trace(tmp_path: Path, tiny_gguf: Path) 
         assert f"\x1b7\x1b[K {text}\x1b8" in screen
     # the server's facts, when it is there
     assert re.search(r"server: http://127\.0\.0\.1:\d+ \(local\), model tiny\.gguf", screen)
+    # pytest's own lines are all there, behind what was shown
+    for step in ("ttft", "cache"):
+        assert re.search(rf"test_{step} [^\n]*PASSED[^\n]*%\]", screen), screen
+    assert "LLM latency" in screen
     # every line that was shown is cleared before the outcome is written
     for outcome in re.finditer(r"PASSED", screen):
         before = screen[: outcome.start()]
         assert before.rfind("\x1b7\x1b[K\x1b8") > before.rfind("\x1b7\x1b[K ")
 
 
+def test_no_terminal_plugin_at_all(pytester: pytest.Pytester, tiny_gguf: Path) -> None:
+    result = pytester.runpytest_subprocess(
+        "--pyargs", "test_llm_latency", "-k", "server", f"--llm-gguf={tiny_gguf}", "--llm-server=local",
+        "-p", "no:terminal", "--junitxml=out.xml",
+    )  # fmt: skip
+    assert result.ret == 0
+    assert 'tests="1"' in (pytester.path / "out.xml").read_text()
+
+
+@pytest.mark.parametrize("color", ["--color=yes", "--color=auto"])
 def test_nothing_of_it_where_there_is_no_terminal(
-    pytester: pytest.Pytester, tiny_gguf: Path
+    pytester: pytest.Pytester, tiny_gguf: Path, color: str
 ) -> None:
     result = pytester.runpytest_subprocess(
         "--pyargs",
         "test_llm_latency",
         "-k",
         "ttft",
+        color,
         f"--llm-gguf={tiny_gguf}",
         "--llm-server=local",
     )
     printed = result.stdout.str() + result.stderr.str()
-    assert "\x1b" not in printed
+    assert "\x1b7" not in printed
     assert "ttft 1/5" not in printed

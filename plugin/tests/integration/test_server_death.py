@@ -101,7 +101,7 @@ def test_the_guard_killed(tmp_path: Path, own_model: Path) -> None:
     run = start(tmp_path, own_model)
     assert wait_until(step_file(tmp_path, "sse_raw.txt"), 30)
     for process in servers("death.gguf"):
-        if "guard.py" in " ".join(process.cmdline()):
+        if "guard.py" in " ".join(process.info["cmdline"]):
             process.kill()
     assert wait_until(lambda: servers("death.gguf") == [])
     printed = output(run)
@@ -115,7 +115,7 @@ def test_a_server_that_dies_in_a_step_fails_the_rest_clearly(
     run = start(tmp_path, own_model)
     assert wait_until(step_file(tmp_path, "sse_raw.txt"), 30)
     for process in servers("death.gguf"):
-        if "embedded_main.py" in process.cmdline()[1]:
+        if "embedded_main.py" in process.info["cmdline"][1]:
             process.kill()
     printed = output(run)
     assert "Traceback" not in printed

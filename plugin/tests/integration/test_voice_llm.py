@@ -98,6 +98,43 @@ def test_a_stale_pid_is_not_believed(voice: Voice, tiny_gguf: Path, tmp_path: Pa
     assert voice("up", "--port", str(free_port()), "--gguf", str(tiny_gguf)).returncode == 0
 
 
+def test_a_full_disk_leaves_no_unknown_server(
+    voice: Voice, tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = tmp_path / "full"
+    (full / "pytest-llm-latency").mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(full)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a small file system cannot be mounted here")
+    try:
+        (full / "pytest-llm-latency").mkdir()
+        with pytest.raises(OSError, match="No space"):
+            (full / "fill").write_bytes(b"x" * 65536)
+        monkeypatch.setenv("XDG_STATE_HOME", str(full))
+        own = tmp_path / "disk.gguf"
+        own.symlink_to(tiny_gguf)
+        up = voice("up", "--port", str(free_port()), "--gguf", str(own))
+        assert up.returncode == 1
+        assert "Traceback" not in up.stderr
+        assert up.stderr.startswith("voice-llm: cannot ")
+        left = [
+            p for p in psutil.process_iter(["cmdline"]) if str(own) in (p.info["cmdline"] or [])
+        ]
+        assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []
+    finally:
+        subprocess.run(["umount", "-l", str(full)], check=True)
+
+
+def test_another_model_than_the_running_one(voice: Voice, tiny_gguf: Path, tmp_path: Path) -> None:
+    port = str(free_port())
+    voice("up", "--port", port, "--gguf", str(tiny_gguf))
+    other = tmp_path / "other.gguf"
+    other.symlink_to(tiny_gguf)
+    up = voice("up", "--port", port, "--gguf", str(other))
+    assert up.returncode == 1
+    assert "stop it first: voice-llm down" in up.stderr
+
+
 def test_a_port_in_use(voice: Voice, tiny_gguf: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])

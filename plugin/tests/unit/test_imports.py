@@ -13,11 +13,11 @@ PACKAGE = Path(pytest_llm_latency.__file__).parent
 
 # Each module may import what stands before it, and `server` what its row says.
 ORDER = [
-    "errors", "sse", "recording", "timeline", "artifacts", "slots", "serverlog", "plan", "results",
+    "errors", "sse", "recording", "timeline", "artifacts", "slots", "serverlog", "plan", "decision", "results",
     "causes", "relations", "kb", "client", "rundir", "server", "steps", "lab", "grade",
-    "options", "report", "session", "hooks", "plugin",
+    "options", "report", "session", "live", "hooks", "plugin",
 ]  # fmt: skip
-PYTEST_ONLY_IN = {"options", "report", "session", "hooks", "plugin"}
+PYTEST_ONLY_IN = {"options", "report", "session", "live", "hooks", "plugin"}
 # Programs of their own, run by their path.
 ALONE = {"sse.py", "guard.py", "embedded_main.py"}
 

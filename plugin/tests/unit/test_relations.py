@@ -162,7 +162,7 @@ def test_ttft() -> None:
 
 def prefill_result(*rows: tuple[int | None, float]) -> PrefillResult:
     made = [PrefillRow(d, n, 1.0, t) for d, (n, t) in zip((0, 4, 12), rows)]
-    return PrefillResult(tuple(made), (answer(),))
+    return PrefillResult(tuple(made), {0: [answer()]})
 
 
 def test_prefill() -> None:
@@ -176,11 +176,11 @@ def test_prefill() -> None:
     assert broken(relations.prefill(busy)) == [
         ("ttft grows with the documents (0, 4, 12)", "prefill-time")
     ]
-    uncounted = prefill_result((None, 100.0), (None, 900.0), (None, 4000.0))
+    uncounted = replace(prefill_result((None, 100.0), (None, 900.0), (None, 4000.0)), legs={})
     assert [v.relation for v in relations.prefill(uncounted)] == [
         "ttft grows with the documents (0, 4, 12)"
     ]
-    warm = replace(good, timelines=(answer(prompt_n=100, cache_n=900),))
+    warm = replace(good, legs={0: [answer(prompt_n=100, cache_n=900)]})
     assert outcomes(relations.prefill(warm)) == {"inconclusive"}
 
 
@@ -245,6 +245,7 @@ CASE = CancelCase(
     name="close-at",
     phase="generation",
     stop="stopped",
+    seen_busy=None,
     max_tokens=256,
     received_tokens=18,
     closed_at_ms=500.0,
@@ -278,6 +279,7 @@ def test_cancel() -> None:
         (replace(CANCEL, cases=(RAN_ON,), log_source=None), IDLE, "cancel-ignored"),
         (replace(CANCEL, cases=(CASE, replace(RAN_ON, name="first-piece-1"))), IDLE, "cancel-ignored"),
         (replace(CANCEL, cases=(replace(CASE, stop="unknown"),), log_source=None), IDLE, "cancel-unproven"),
+        (replace(CANCEL, cases=(CASE, replace(CASE, name="first-piece-1", seen_busy=False))), IDLE, "slots-blind"),
         (replace(CANCEL, log_line=None), "the log has the task's cancel line", "cancel-not-logged"),
         (replace(CANCEL, next_error="stalled"), "the next request is answered", "next-request-suffers"),
         (replace(CANCEL, slots_missing="HTTP 501"), IDLE, "no-slots"),
@@ -314,3 +316,24 @@ def test_relations_for_a_user_s_own_timelines() -> None:
     assert relations.cached_below_uncached(long, cached).outcome == "holds"
     assert relations.cached_below_uncached(long, long).outcome == "broken"
     assert relations.cached_below_uncached(cached, cached).outcome == "inconclusive"
+
+
+def timed_cache(*seconds: tuple[float, float, float]) -> CacheResult:
+    """Rounds of (first, second, changed_prefix) of a server that counts nothing."""
+    names = ("first", "second", "changed_prefix")
+    legs = {
+        name: [replace(answer(ttft=1000 * row[i]), timings={}) for row in seconds]
+        for i, name in enumerate(names)
+    }
+    cache = Cache(**{name: CacheLeg(None, legs[name][0].ttft_ms or 0) for name in names})
+    return CacheResult(cache, legs, dict.fromkeys(names, "prompt"))
+
+
+def test_without_counts_times_decide_only_what_they_show() -> None:
+    clear = timed_cache((4.0, 0.1, 4.1), (3.9, 0.11, 4.0), (4.2, 0.1, 3.9))
+    assert outcomes(relations.cache(clear)) == {"holds"}
+    dead = timed_cache(*[(4.0 + n / 100, 3.99, 4.0) for n in range(6)])
+    assert outcomes(relations.cache(dead)) == {"broken"}
+    assert codes(dead) == {"no-difference-in-time"}
+    once = timed_cache((0.0501, 0.0499, 0.05))
+    assert outcomes(relations.cache(once)) == {"inconclusive"}

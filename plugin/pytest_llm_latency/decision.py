@@ -1,0 +1,65 @@
+"""Decides from repeated timings alone whether one thing takes longer than another. Pure.
+
+A likelihood ratio on the logarithms of slow/fast, one a round. *Holds*: the true ratio is at
+least `ratio`; *broken*: it is 0.9 to 1.1; between them lies a grey zone in which neither is an
+error. The noise is a Student t of unknown scale, averaged with more weight on the noisy, and a
+fixed share of ruined rounds, so that no single one decides. Used only where a server counts no
+tokens: counts decide where they exist.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+ROUNDS_AT_LEAST = 2
+ROUNDS_AT_MOST = 8
+RATIO = 1.5
+_RUINED_SHARE = 0.35
+_RUINED_WIDTH = 1.5
+_HOLDS_FROM = 1500.0
+_BROKEN_FROM = 400.0
+_SCALES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # of a log-ratio; prior weight proportional to it
+_SAME = (0.9, 0.95, 1.0, 1.05, 1.1)
+_LARGEST_RATIO = 60.0
+_STEP = 0.05
+
+
+def decide(ratios: Sequence[float], ratio: float = RATIO) -> Literal["holds", "broken"] | None:
+    """Judge the ratios slow/fast of the rounds so far; None: not decided.
+
+    With noise of 5 % a true ratio of 2 holds after 5 rounds, one of 1 is broken after 3 to 4.
+    """
+    if len(ratios) < ROUNDS_AT_LEAST:
+        return None
+    logs = [math.log(max(value, 1e-9)) for value in ratios]
+    same = _best(logs, map(math.log, _SAME))
+    low, high = math.log(ratio), max(math.log(_LARGEST_RATIO), *logs)
+    steps = int((high - low) / _STEP) + 2
+    longer = _best(logs, (low + _STEP * number for number in range(steps)))
+    if longer >= _HOLDS_FROM * same:
+        return "holds"
+    return "broken" if same >= _BROKEN_FROM * longer else None
+
+
+def _best(logs: Sequence[float], guesses: Iterable[float]) -> float:
+    return max(_likelihood(logs, guess) for guess in guesses)
+
+
+def _likelihood(logs: Sequence[float], guess: float) -> float:
+    total = 0.0
+    for scale in _SCALES:
+        product = scale / sum(_SCALES)
+        for value in logs:
+            error = value - guess
+            product *= (1 - _RUINED_SHARE) * _student(error / scale) / scale + (
+                _RUINED_SHARE * math.exp(-abs(error) / _RUINED_WIDTH) / (2 * _RUINED_WIDTH)
+            )
+        total += product
+    return total
+
+
+def _student(x: float) -> float:
+    """The density of Student's t with 3 degrees of freedom."""
+    return 2.0 / (math.pi * math.sqrt(3.0) * (1.0 + x * x / 3.0) ** 2)

@@ -1,0 +1,51 @@
+"""The rule that decides by times alone: clear cases, dead ones, noise, and its error rates."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from pytest_llm_latency.decision import ROUNDS_AT_MOST, decide
+
+
+def simulate(ratio: float, noise: float, seed: int) -> tuple[str | None, int]:
+    """(verdict, rounds) with log-normal noise on each leg."""
+    generator = random.Random(seed)
+    ratios: list[float] = []
+    for _ in range(ROUNDS_AT_MOST):
+        legs = [generator.gauss(0.0, noise) for _ in range(2)]
+        ratios.append(ratio * math.exp(legs[0] - legs[1]))
+        verdict = decide(ratios)
+        if verdict is not None:
+            return verdict, len(ratios)
+    return None, ROUNDS_AT_MOST
+
+
+def share(verdict: str, ratio: float, noise: float, runs: int = 60) -> float:
+    return sum(simulate(ratio, noise, seed)[0] == verdict for seed in range(runs)) / runs
+
+
+def test_one_round_decides_nothing() -> None:
+    assert decide([100.0]) is None
+    assert decide([]) is None
+
+
+@pytest.mark.parametrize(("ratio", "right"), [(20.0, "holds"), (1.0, "broken")])
+@pytest.mark.parametrize("noise", [0.02, 0.05])
+def test_clear_cases_are_decided_and_rightly(ratio: float, right: str, noise: float) -> None:
+    wrong = {"holds": "broken", "broken": "holds"}[right]
+    assert share(right, ratio, noise) > 0.97
+    assert share(wrong, ratio, noise) == 0
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0])
+def test_wild_noise_is_rather_undecided_than_wrong(noise: float) -> None:
+    assert share("holds", 1.0, noise) <= 0.01
+    assert share("broken", 20.0, noise) == 0
+
+
+def test_one_ruined_round_does_not_carry_the_verdict() -> None:
+    assert decide([1.0, 1.01, 20.0]) != "holds"
+    assert decide([20.0, 21.0, 1.0]) != "broken"
