@@ -418,14 +418,19 @@ class _Watcher:
             look if close_on_piece and self.has_slots else None,
         )
         recording = exchange.run(sse.request_body(messages, max_tokens, True))
-        in_prefill = not derive(recording).pieces
+        timeline = derive(recording)
+        in_prefill = not timeline.pieces
         polls = [_poll_of(exchange.closed_at, *seen) for seen in before]
         if self.has_slots:
             polls += self._poll(exchange.closed_at, in_prefill)
         self.bench.keep_text(f"cancel/{name}.polls.jsonl", dump_polls(polls))
         if self.log is None:
             return cancel_case(name, recording, polls, None, None)
-        part, span = self._wait_for_line(self.log, log_from)
+        # An answer that came to its own end has no such line to wait for.
+        ended = timeline.done or timeline.finish_reason is not None
+        if not in_prefill and polls:
+            ended = ended or polls[-1].finished is True
+        part, span = self._wait_for_line(self.log, log_from, 0.0 if ended else LOG_DEADLINE_S)
         return cancel_case(name, recording, polls, part, span)
 
     def extra_close(self, name: str, *args: Any, **kwargs: Any) -> list[CancelCase]:
@@ -463,10 +468,12 @@ class _Watcher:
         reply = self.bench.client.get("/slots", timeout_s=IDLE_DEADLINE_S)
         return asked, time.perf_counter(), reply
 
-    def _wait_for_line(self, log: RunLog, log_from: int) -> tuple[bytes, LogSpan]:
+    def _wait_for_line(
+        self, log: RunLog, log_from: int, patience_s: float
+    ) -> tuple[bytes, LogSpan]:
         """The part of the log in which our task's cancel line should be; waits for the line
         a little, since logs come late."""
-        deadline = time.monotonic() + LOG_DEADLINE_S
+        deadline = time.monotonic() + patience_s
         while True:
             part = log.read(log_from)
             if cancel_line(part) is not None or time.monotonic() > deadline:

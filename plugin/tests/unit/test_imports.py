@@ -15,7 +15,7 @@ PACKAGE = Path(pytest_llm_latency.__file__).parent
 ORDER = [
     "errors", "sse", "recording", "timeline", "artifacts", "slots", "serverlog", "plan", "decision", "results",
     "causes", "relations", "kb", "client", "rundir", "server", "steps", "lab", "grade",
-    "options", "report", "session", "live", "hooks", "plugin",
+    "options", "report", "session", "live", "hooks", "plugin", "write_schemas",
 ]  # fmt: skip
 PYTEST_ONLY_IN = {"options", "report", "session", "live", "hooks", "plugin"}
 # Programs of their own, run by their path.
