@@ -89,6 +89,17 @@ def test_only_our_task_s_cancel_counts() -> None:
     assert cancel_line(b"task 7 | processing task") is None
 
 
+JSON_LOG = b"""{"level":"INFO","msg":"slot is processing task","id_slot":0,"id_task":7}
+{"level":"INFO","msg":"cancel task","id_task":3}
+{"level":"INFO","msg":"cancel task","id_task":7}
+"""
+
+
+def test_a_log_of_json_lines() -> None:
+    assert (cancel_line(JSON_LOG) or "").endswith('"id_task":7}')
+    assert cancel_line(JSON_LOG[: JSON_LOG.rindex(b"{")]) is None  # another task's alone
+
+
 def documents(directory: Path, number: int = 12) -> Path:
     for i in range(number):
         (directory / f"{i:02}.md").write_text(f"\n# {i}\n\n", encoding="utf-8")
