@@ -18,12 +18,19 @@ lint: .venv/test.installed
 	.venv/test/bin/ruff format --check .
 	.venv/test/bin/mypy
 
-bench: .venv/test.installed
-	.venv/test/bin/python bench/unused_plugin.py
+bench: .venv/bench.installed
+	.venv/bench/bin/python bench/unused_plugin.py
+	.venv/bench/bin/python bench/lab_cost.py
 
 .venv/lab.installed: pyproject.toml
 	$(PYTHON) -m venv .venv/lab
 	.venv/lab/bin/python -m pip install -q -e '.[local]'
+	touch $@
+
+# Not editable: what a user has.
+.venv/bench.installed: pyproject.toml plugin/pytest_llm_latency/*.py
+	$(PYTHON) -m venv .venv/bench
+	.venv/bench/bin/python -m pip install -q '.[local]'
 	touch $@
 
 .venv/test.installed: pyproject.toml
