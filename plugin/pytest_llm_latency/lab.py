@@ -102,33 +102,27 @@ class LiveLab:
 
     def prefill(self) -> PrefillResult:
         """Step 4: prefill.json."""
-
-        def measure() -> PrefillResult:
-            result = steps.measure_prefill(self._bench())
-            self._run.write("prefill.json", dump(result.rows), "prefill")
-            return result
-
-        return self._once("prefill", measure)
+        return self._one_file("prefill", steps.measure_prefill, lambda result: result.rows)
 
     def cache(self) -> CacheResult:
         """Step 5: cache.json."""
-
-        def measure() -> CacheResult:
-            result = steps.measure_cache(self._bench())
-            self._run.write("cache.json", dump(result.cache), "cache")
-            return result
-
-        return self._once("cache", measure)
+        return self._one_file("cache", steps.measure_cache, lambda result: result.cache)
 
     def sentence(self) -> SentenceResult:
         """Step 6: sentence.json."""
+        return self._one_file("sentence", steps.measure_sentence, lambda result: result.sentence)
 
-        def measure() -> SentenceResult:
-            result = steps.measure_sentence(self._bench())
-            self._run.write("sentence.json", dump(result.sentence), "sentence")
+    def _one_file(
+        self, step: str, measure: Callable[[steps.Bench], T], artifact: Callable[[T], Any]
+    ) -> T:
+        """A step whose one artifact has its name."""
+
+        def measure_and_write() -> T:
+            result = measure(self._bench())
+            self._run.write(f"{step}.json", dump(artifact(result)), step)
             return result
 
-        return self._once("sentence", measure)
+        return self._once(step, measure_and_write)
 
     def cancel(self) -> CancelResult:
         """Step 7: cancel.json; the cases beside the contract's go into run.json."""
