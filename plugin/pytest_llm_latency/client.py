@@ -145,6 +145,11 @@ class Exchange:
         self._piece_seen = _PieceWatch() if close_on_piece else None
         self._stamps = _Stamps()
 
+    @property
+    def started_at(self) -> float:
+        """The `time.perf_counter()` from which the recording's times count."""
+        return self._stamps.started
+
     def run(self, body: Mapping[str, Any]) -> Recording:
         """Send and read to the end; return the recording."""
         for _ in self.send(body):
@@ -199,11 +204,14 @@ class Exchange:
         """The reads up to the end of the stream, the moment to close, or the byte limit."""
         stream = sse.read_stream(response.raw, self._stamps.started)
         size = 0
+        gap_s = self._client.deadlines.gap
+        self._stamps.set_timeout(gap_s)
         while size <= self._client.max_bytes:
-            wait_s = self._wait_s(self._client.deadlines.gap)
-            if wait_s <= 0:
-                return
-            self._stamps.set_timeout(wait_s)
+            if self._close_at_ms is not None:
+                wait_s = self._wait_s(gap_s)
+                if wait_s <= 0:
+                    return
+                self._stamps.set_timeout(wait_s)
             read = next(stream, None)
             if read is None:
                 return

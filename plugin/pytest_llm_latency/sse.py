@@ -35,6 +35,7 @@ MESSAGES = [
     {"role": "user", "content": "What should a new patient bring?"},
 ]
 
+_DONE_BYTES = DONE.encode("ascii")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
@@ -143,14 +144,23 @@ def read_stream(raw: Readable, started: float) -> Iterator[Read]:
     read1 = raw.read1
     clock = time.perf_counter
     decoder = Decoder()
+    undecoded: list[bytes] = []
+    window = b""
+    is_near = False  # the word has come, if only in a text
     while True:
         data = read1(READ_SIZE_BYTES, decode_content=True)
         now = clock()
         if not data:
             return
         yield Read(round((now - started) * 1000.0, 3), data)
-        if any(event.data == DONE for event in decoder.feed(data)):
-            return
+        # Decoding takes time from the next stamp: it waits until the word is there at all.
+        undecoded.append(data)
+        window = window[1 - len(_DONE_BYTES) :] + data
+        is_near = is_near or _DONE_BYTES in window
+        if is_near:
+            if any(event.data == DONE for part in undecoded for event in decoder.feed(part)):
+                return
+            undecoded.clear()
 
 
 class StreamFailure(RuntimeError):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_llm_latency.sse import Decoder, Event
+from pytest_llm_latency.sse import Decoder, Event, read_stream
 
 
 def decode(*chunks: bytes) -> list[Event]:
@@ -85,3 +85,41 @@ def test_a_long_line_is_searched_once() -> None:
     for _ in range(1000):
         assert decoder.feed(b"x" * 1000) == []
         assert decoder._scanned == len(decoder._buffer)
+
+
+class Chunks:
+    """A response whose reads are given."""
+
+    def __init__(self, *chunks: bytes) -> None:
+        self._chunks = list(chunks)
+
+    def read1(self, amt: int, decode_content: bool) -> bytes:
+        assert (amt, decode_content) == (65536, True)
+        return self._chunks.pop(0) if self._chunks else b""
+
+
+def read_all(*chunks: bytes) -> list[bytes]:
+    return [read.data for read in read_stream(Chunks(*chunks), 0.0)]
+
+
+ENDING = b"data: [DONE]\r\n\r\n"
+
+
+@pytest.mark.parametrize("at", range(len(ENDING)))
+def test_the_loop_ends_with_done_wherever_it_was_split(at: int) -> None:
+    """The word or its blank line may come in the next read; what follows is not read."""
+    chunks = [b"data: 1\n\n", ENDING[:at], ENDING[at:], b"data: more\n\n"]
+    found = read_all(*(chunk for chunk in chunks if chunk))
+    assert found[0] == chunks[0]
+    ending = b"".join(found[1:])
+    assert ending in (ENDING, ENDING[:-1])  # the last LF belongs to a CR that ended the line
+
+
+def test_the_loop_does_not_end_with_done_inside_a_text() -> None:
+    text = b'data: {"content":"data: [DONE]"}\n\n'
+    assert read_all(text, b"data: [DONE]x\n\n", text, ENDING, text) == [
+        text,
+        b"data: [DONE]x\n\n",
+        text,
+        ENDING,
+    ]
