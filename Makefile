@@ -21,6 +21,7 @@ lint: .venv/test.installed
 bench: .venv/bench.installed
 	.venv/bench/bin/python bench/unused_plugin.py
 	.venv/bench/bin/python bench/lab_cost.py
+	.venv/bench/bin/python bench/accuracy/run.py
 
 .venv/lab.installed: pyproject.toml
 	$(PYTHON) -m venv .venv/lab
@@ -30,7 +31,7 @@ bench: .venv/bench.installed
 # Not editable: what a user has.
 .venv/bench.installed: pyproject.toml plugin/pytest_llm_latency/*.py
 	$(PYTHON) -m venv .venv/bench
-	.venv/bench/bin/python -m pip install -q '.[local]'
+	.venv/bench/bin/python -m pip install -q '.[local,bench]'
 	touch $@
 
 .venv/test.installed: pyproject.toml

@@ -19,6 +19,10 @@ from readers import READERS
 
 HERE = Path(__file__).parent
 LIMIT = "recv loop"
+COLUMNS = (
+    "reader", "delay p50", "/ limit", "p99", "max", "first piece", "TTFT error", "CPU a piece",
+    "peak", "lost",
+)  # fmt: skip
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -63,10 +67,8 @@ def main() -> None:
 def print_shape(name: str, events: int, results: dict[str, list[dict[str, Any]]]) -> None:
     """The table of one shape."""
     print(f"\n### {name} ({events} events)\n")
-    print(
-        "| reader | delay p50 | / limit | p99 | max | first piece | TTFT error | CPU a piece | peak | lost |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| " + " | ".join(COLUMNS) + " |")
+    print("|---" * len(COLUMNS) + "|")
     limit = statistics.median(statistics.median(r["delays_ms"]) for r in results[LIMIT])
     for reader, runs in results.items():
         delays = [delay for run in runs for delay in run["delays_ms"]]
