@@ -7,8 +7,8 @@ come from them. They hold numbers and judge nothing.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-import math
 import types
 import typing
 from collections.abc import Mapping
@@ -26,6 +26,7 @@ class AtLeast:
     minimum: int
 
 
+LARGEST = 2**53
 Ms = Annotated[float, AtLeast(0)]
 Count = Annotated[int, AtLeast(0)]
 
@@ -201,11 +202,22 @@ def parse(kind: Any, text: str, where: str) -> Any:
 
     Raises ArtifactError that names `where`, the path inside it and what was expected.
     """
+    return check(kind, load_json(text, where), where)
+
+
+def load_json(text: str, where: str) -> Any:
+    """JSON in which no object has a key twice. Raises ArtifactError."""
     try:
-        value = json.loads(text)
+        return json.loads(text, object_pairs_hook=_no_key_twice)
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{where}: not JSON: {error}") from None
-    return check(kind, value, where)
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
 
 
 def check(kind: Any, value: Any, where: str) -> Any:
@@ -230,17 +242,24 @@ def check(kind: Any, value: Any, where: str) -> Any:
             _expect(len(value) >= bound.minimum, where, "a string that is not empty", value)
         return value
     name = "an integer" if kind is int else "a number"
-    types_allowed = int if kind is int else (int, float)
-    ok = isinstance(value, types_allowed) and not isinstance(value, bool)
-    _expect(ok and math.isfinite(value), where, name, value)
+    ok = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # A number beyond is no count and no time, and no float holds it exactly. NaN is not below.
+    _expect(ok and abs(value) < LARGEST, where, name, value)
+    # JSON knows one kind of number: 142.0 is a whole one.
+    _expect(kind is float or float(value).is_integer(), where, name, value)
     if bound is not None:
         _expect(value >= bound.minimum, where, f"{name} of at least {bound.minimum}", value)
     return kind(value)
 
 
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
 def _check_object(kind: Any, value: Any, where: str) -> Any:
     _expect(isinstance(value, dict), where, "an object", value)
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     found: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         if field.name in value:
@@ -278,7 +297,7 @@ def _schema(kind: Any) -> dict[str, Any]:
         (inner,) = (arg for arg in typing.get_args(kind) if arg is not types.NoneType)
         return {"anyOf": [_schema(inner), {"type": "null"}]}
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind, include_extras=True)
+        hints = _hints(typing.cast(Any, kind))
         fields = dataclasses.fields(kind)
         return {
             "type": "object",

@@ -177,3 +177,8 @@ NOISE = Cause(
     "the server counts no tokens, and the times differ too little or too wildly to tell: measure "
     "again when the machine is quiet, or give longer documents (--llm-kb)",
 )
+ONE_PAIR = Cause(
+    "one-pair",
+    "the server counts no tokens, and one pair of times shows too little: repeat the pair, and "
+    "judge the ratios with pytest_llm_latency.decision.decide",
+)

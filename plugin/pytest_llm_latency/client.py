@@ -124,8 +124,8 @@ class Exchange:
     """One streamed request: `send` yields its reads, `recording` is there afterwards.
 
     `close_at_ms` closes the connection at that moment, whatever the stream is doing;
-    `close_on_piece` right after the read with the first piece of text, `before_close` being
-    called in between. `closed_at` is the `time.perf_counter()` of the close.
+    `close_on_piece` right after the read with the first piece of text. `on_piece` is called
+    once, after that read. `closed_at` is the `time.perf_counter()` of the close.
     """
 
     def __init__(
@@ -134,15 +134,16 @@ class Exchange:
         label: str,
         close_at_ms: float | None = None,
         close_on_piece: bool = False,
-        before_close: Callable[[], None] | None = None,
+        on_piece: Callable[[], None] | None = None,
     ) -> None:
         self.recording: Recording | None = None
-        self._before_close = before_close
+        self._close_on_piece = close_on_piece
+        self._on_piece = on_piece
         self.closed_at = 0.0
         self._client = client
         self._label = label
         self._close_at_ms = close_at_ms
-        self._piece_seen = _PieceWatch() if close_on_piece else None
+        self._piece_seen = _PieceWatch() if close_on_piece or on_piece else None
         self._stamps = _Stamps()
 
     @property
@@ -217,10 +218,13 @@ class Exchange:
                 return
             size += len(read.data)
             yield read
-            if self._piece_seen is not None and self._piece_seen.feed(read.data):
-                if self._before_close is not None:
-                    self._before_close()
-                return
+            if self._piece_seen is None or self._piece_seen.seen:
+                continue
+            if self._piece_seen.feed(read.data):
+                if self._on_piece is not None:
+                    self._on_piece()
+                if self._close_on_piece:
+                    return
 
     def _wait_s(self, deadline_s: float) -> float:
         """Seconds to wait for the next bytes: to the deadline, or to the moment to close."""
@@ -243,7 +247,8 @@ class Exchange:
         if sum(len(read.data) for read in reads) > limit:
             return self._end("broken", f"more than {limit:,} bytes: reading stopped")
         seen = self._piece_seen is not None and self._piece_seen.seen
-        return self._end("closed" if seen or self._close_is_due() else "eof")
+        closed = (seen and self._close_on_piece) or self._close_is_due()
+        return self._end("closed" if closed else "eof")
 
     def _total_deadline(self) -> End:
         total_s = self._client.deadlines.total

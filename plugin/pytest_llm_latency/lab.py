@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from . import artifacts, sse, steps
-from .artifacts import dump, parse, report_of
+from .artifacts import Report, dump, parse, report_of
 from .errors import LatencyError
 from .results import (
     CacheResult,
@@ -57,6 +57,10 @@ class LiveLab:
             except LatencyError as error:
                 self._results[step] = error
                 self._run.fail_step(step, str(error))
+            except BaseException as error:  # a timeout, Ctrl-C: told in run.json, and passed on
+                self._run.fail_step(step, repr(error))
+                self._run.save()
+                raise
             self._run.save()
         result: T | LatencyError = self._results[step]
         if isinstance(result, LatencyError):
@@ -155,7 +159,7 @@ class LiveLab:
             self._run.finish_step("report", copied_from_run=source_run)
             if source_run != self._run.run_id:
                 self._run.note("report", f"copied from the files of the run {source_run}")
-            return ReportResult(self._load("report.json"), expected)
+            return ReportResult(parse(Report, dump(expected), "report.json"), expected)
 
         return self._once("report", measure)
 

@@ -96,8 +96,11 @@ class LiveSession(Session):
         """The log's last part, where this run's cancel step stands on it."""
         if self._run_log is not None and self.run.owns("server.log"):
             try:
-                self.run.write("server.log", self._run_log.read(), "cancel")
-            except LatencyError as error:  # the cancel step has its part of the log already
+                log = self._run_log.read()
+                # Rotated since, it is another: the cancel step stands on what it saved.
+                if log.startswith((self.run.path / "server.log").read_bytes()):
+                    self.run.write("server.log", log, "cancel")
+            except (LatencyError, OSError) as error:
                 self.run.note("cancel", f"the end of the log is missing: {error}")
 
     def _look_at(self, client: Client, server: Server) -> None:

@@ -19,6 +19,7 @@ FORMAT = "pytest-llm-latency/recording"
 VERSION = 1
 
 EndKind = Literal["eof", "closed", "broken", "deadline"]
+END_KINDS = ("eof", "closed", "broken", "deadline")
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ def load(text: str, where: str) -> Recording:
                 f"this version reads {FORMAT!r} version {VERSION}"
             )
         request = head["request"]
+        if not isinstance(request["body"], dict) or last["end"] not in END_KINDS:
+            raise ValueError("the request's body must be an object, the end one of END_KINDS")
         return Recording(
             label=head["label"],
             request=Request(
@@ -146,13 +149,20 @@ def load(text: str, where: str) -> Recording:
             connect_ms=head["connect_ms"],
             headers_ms=head["headers_ms"],
             reads=tuple(map(_load_read, middle)),
-            end=End(last["end"], last["t_ms"], last["detail"]),
+            end=End(last["end"], _moment(last["t_ms"]), str(last["detail"])),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{where}: not a whole recording: {error!r}") from None
 
 
 def _load_read(row: Mapping[str, Any]) -> Read:
+    t_ms = _moment(row["t_ms"])
     if "text" in row:
-        return Read(row["t_ms"], row["text"].encode("utf-8"))
-    return Read(row["t_ms"], base64.b64decode(row["base64"]))
+        return Read(t_ms, str(row["text"]).encode("utf-8"))
+    return Read(t_ms, base64.b64decode(row["base64"]))
+
+
+def _moment(value: Any) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1e15:
+        raise ValueError(f"{value!r} is no time in milliseconds")
+    return value

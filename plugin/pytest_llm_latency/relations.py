@@ -11,12 +11,12 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
 from . import causes
-from .artifacts import Chunk, Health, PrefillRow, Props, Sentence, Ttft, check
+from .artifacts import Cancel, Chunk, Health, PrefillRow, Props, Sentence, Ttft, check
 from .causes import Cause
 from .decision import decide
 from .errors import ArtifactError
@@ -97,24 +97,20 @@ def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
 
 
 def long_above_short(short: Timeline, long: Timeline, step: str = "own") -> Verdict:
-    """The longer prompt took more tokens to process, and the longer to its first text."""
-    pairs = [(short.prompt_n, long.prompt_n), (short.ttft_ms, long.ttft_ms)]
-    known = [(a, b) for a, b in pairs if a is not None and b is not None]
+    """The longer prompt took more tokens to process; where the server counts none, it took the
+    longer to its first text. One pair of times shows too little, unless they differ wildly:
+    then it is inconclusive."""
     numbers = (
         f"prompt_n {count(short.prompt_n)} and {count(long.prompt_n)}, "
         f"ttft {milliseconds(short.ttft_ms)} and {milliseconds(long.ttft_ms)}"
     )
-    return _verdict(
-        step,
-        "long > short",
-        bool(known) and long.ttft_ms is not None and all(a < b for a, b in known),
-        numbers,
-        causes.prefill_flat(short.prompt_n, long.prompt_n),
-    )
+    cause = causes.prefill_flat(short.prompt_n, long.prompt_n)
+    return _pair(step, "long > short", short, long, numbers, cause)
 
 
 def cached_below_uncached(uncached: Timeline, cached: Timeline, step: str = "own") -> Verdict:
-    """The repeated prompt was processed less, and answered sooner, than the cold one."""
+    """The repeated prompt was processed less than the cold one; judged as `long_above_short`
+    is. A first prompt that was not cold proves nothing."""
     numbers = (
         f"prompt_n {count(cached.prompt_n)} against {count(uncached.prompt_n)}, "
         f"ttft {milliseconds(cached.ttft_ms)} against {milliseconds(uncached.ttft_ms)}"
@@ -123,12 +119,20 @@ def cached_below_uncached(uncached: Timeline, cached: Timeline, step: str = "own
     warm = causes.warm_leg("uncached", uncached)
     if warm is not None:
         return Verdict(step, relation, "inconclusive", numbers, warm)
-    pairs = [(cached.prompt_n, uncached.prompt_n), (cached.ttft_ms, uncached.ttft_ms)]
-    holds = cached.ttft_ms is not None and all(
-        a < b for a, b in pairs if a is not None and b is not None
-    )
-    cause = causes.cache_miss(cached)
-    return _verdict(step, relation, holds, numbers, cause)
+    return _pair(step, relation, cached, uncached, numbers, causes.cache_miss(cached))
+
+
+def _pair(
+    step: str, relation: str, less: Timeline, more: Timeline, numbers: str, cause: Cause
+) -> Verdict:
+    """Whether `less` was less work than `more`."""
+    for timeline in (less, more):
+        failed = causes.unusable(timeline)
+        if failed is not None:
+            return Verdict(step, relation, "broken", numbers, failed)
+    if less.prompt_n is not None and more.prompt_n is not None:
+        return _verdict(step, relation, less.prompt_n < more.prompt_n, numbers, cause)
+    return Verdict(step, relation, "inconclusive", numbers, causes.ONE_PAIR)
 
 
 # --- the eight steps ---
@@ -207,6 +211,7 @@ def pieces_are_raw_content(raw: bytes, chunks: Sequence[Chunk]) -> Verdict:
 def _raw_contents(raw: bytes) -> Iterator[str]:
     """The content of every chunk, line by line as the lab's words have it: deliberately not by
     the decoder that made the pieces, which this would then never find at fault."""
+    raw = raw.removeprefix(b"\xef\xbb\xbf")
     for line in raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
         if not line.startswith(b"data:"):
             continue
@@ -280,6 +285,8 @@ def prefill(result: PrefillResult) -> list[Verdict]:
             return [Verdict("prefill", "long > short", "inconclusive", f"docs {docs}", warm)]
     pairs = list(pairwise(rows))
     known = [n for n in prompt_n if n is not None]
+    if not result.legs and len(known) < len(rows):
+        return [_no_count("prefill", f"prompt_n grows with the documents ({docs})")]
     if len(known) == len(rows):
         steps_n = list(pairwise(known))
         flat = next((pair for pair in steps_n if pair[0] >= pair[1]), steps_n[0])
@@ -297,16 +304,30 @@ def prefill(result: PrefillResult) -> list[Verdict]:
         undecided = _by_time("prefill", f"ttft grows with the documents ({docs})", result.ratios())
         if undecided is not None:
             return [undecided]
-    verdicts.append(
-        _verdict(
-            "prefill",
-            f"ttft grows with the documents ({docs})",
-            all(a.ttft_ms < b.ttft_ms for a, b in pairs),
-            ", ".join(milliseconds(row.ttft_ms) for row in rows),
-            causes.prefill_flat(falling[0].prompt_n, falling[1].prompt_n),
-        )
+    by_time = _verdict(
+        "prefill",
+        f"ttft grows with the documents ({docs})",
+        all(a.ttft_ms < b.ttft_ms for a, b in pairs),
+        ", ".join(milliseconds(row.ttft_ms) for row in rows),
+        causes.prefill_flat(falling[0].prompt_n, falling[1].prompt_n),
     )
-    return verdicts
+    return [*verdicts, _counts_decide(by_time, verdicts, bool(result.legs))]
+
+
+def _counts_decide(by_time: Verdict, by_count: Sequence[Verdict], measured: bool) -> Verdict:
+    """Times that contradict counts which hold, in three rounds, are noise, not a fault of the
+    server. In a file made by hand they break the contract."""
+    outcomes = [verdict.outcome for verdict in by_count if "prompt_n" in verdict.relation]
+    holds = bool(outcomes) and set(outcomes) == {"holds"}
+    if by_time.outcome == "broken" and holds and measured:
+        return replace(by_time, outcome="inconclusive")
+    return by_time
+
+
+def _no_count(step: str, relation: str) -> Verdict:
+    """A count is null in a file, and no evidence says why."""
+    cause = Cause("no-count", "prompt_n is null, and no evidence says why")
+    return Verdict(step, relation, "not measurable", "no count", cause)
 
 
 def _by_time(step: str, relation: str, ratios: Sequence[float]) -> Verdict | None:
@@ -323,6 +344,9 @@ def _by_time(step: str, relation: str, ratios: Sequence[float]) -> Verdict | Non
 def cache(result: CacheResult) -> list[Verdict]:
     """Step 5: cached < uncached, by tokens and by time, against both cold legs."""
     artifact, second = result.cache, result.cache.second
+    all_legs = (artifact.first, second, artifact.changed_prefix)
+    if not result.legs and any(leg.prompt_n is None for leg in all_legs):
+        return [_no_count("cache", "cached < uncached in prompt_n")]
     missed = hit = Cause("cache-never-hits", "the same prompt was not cheaper the second time")
     if result.legs:
         legs, prompts = result.legs, result.prompts
@@ -358,15 +382,14 @@ def cache(result: CacheResult) -> list[Verdict]:
             if unclear is not None:
                 verdicts.append(unclear)
                 continue
-        verdicts.append(
-            _verdict(
-                "cache",
-                f"second < {name} in ttft",
-                second.ttft_ms < cold_leg.ttft_ms,
-                f"{milliseconds(second.ttft_ms)} against {milliseconds(cold_leg.ttft_ms)}",
-                cause,
-            )
+        by_time = _verdict(
+            "cache",
+            f"second < {name} in ttft",
+            second.ttft_ms < cold_leg.ttft_ms,
+            f"{milliseconds(second.ttft_ms)} against {milliseconds(cold_leg.ttft_ms)}",
+            cause,
         )
+        verdicts.append(_counts_decide(by_time, verdicts, bool(result.legs)))
     return verdicts
 
 
@@ -375,6 +398,10 @@ def sentence(result: SentenceResult) -> list[Verdict]:
     artifact = result.sentence
     burst = causes.burst(result.timeline) if result.timeline is not None else None
     in_order = artifact.ttft_ms <= artifact.first_sentence_ms <= artifact.total_ms
+    text, cut = artifact.text, artifact.first_sentence
+    if result.timeline is None:  # by hand: white space around either is no matter
+        text, cut = text.strip(), cut.strip()
+    is_prefix = text.startswith(cut)
     return [
         _verdict(
             "sentence",
@@ -387,7 +414,7 @@ def sentence(result: SentenceResult) -> list[Verdict]:
         _verdict(
             "sentence",
             "first_sentence is a prefix of text",
-            artifact.text.startswith(artifact.first_sentence) and bool(artifact.first_sentence),
+            is_prefix and bool(artifact.first_sentence),
             f"{len(artifact.first_sentence)} of {len(artifact.text)} characters",
             Cause("not-a-prefix", "the sentence was not cut from this text"),
         ),
@@ -456,6 +483,8 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
         cause = Cause("no-slots", missing)
         return Verdict("cancel", relation, "not measurable", "no /slots", cause)
     numbers = f"idle {milliseconds(idle_ms)} after the close"
+    if result.log_source is None:
+        numbers += ", by /slots alone (no log)"
     if case is None:
         return _verdict("cancel", relation, True, numbers)
     ran_on = next((one for one in result.cases if one.stop == "ran on"), None)
@@ -495,26 +524,47 @@ def graded(step: str, relation: str, problem: str | None) -> Verdict:
     return _verdict(step, relation, problem is None, problem or "they agree", cause)
 
 
-def sse_program(text: str) -> Verdict:
+def sse_program(program: bytes) -> Verdict:
     """sse.py defines `stream` with the contract's parameters. It is read, never executed."""
     relation = "sse.py defines stream(messages, max_tokens=64, cache_prompt=True, raw_out=None)"
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        return graded("sse", relation, f"sse.py does not parse: {error}")
+        tree = ast.parse(program)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return graded("sse", relation, f"sse.py does not parse: {type(error).__name__}: {error}")
     found = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "stream"]
     if not found:
-        return graded("sse", relation, "sse.py defines no function stream")
+        return graded("sse", relation, "sse.py defines no function stream (with def)")
+    constants = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
     arguments = found[-1].args
     names = [argument.arg for argument in arguments.posonlyargs + arguments.args]
-    defaults = [ast.unparse(default) for default in arguments.defaults]
-    signature = dict(zip(reversed(names), reversed(defaults)))
-    wanted = {"max_tokens": "64", "cache_prompt": "True", "raw_out": "None"}
+    defaults = dict(zip(reversed(names), reversed(arguments.defaults)))
+    wanted = {"max_tokens": 64, "cache_prompt": True, "raw_out": None}
     if names[:4] != ["messages", *wanted]:
         return graded("sse", relation, f"stream takes ({', '.join(names)})")
-    differing = [name for name, value in wanted.items() if signature.get(name) != value]
+    missing = object()
+
+    def value(node: ast.expr | None) -> object:
+        if isinstance(node, ast.Constant):
+            return node.value
+        return constants.get(node.id, missing) if isinstance(node, ast.Name) else missing
+
+    differing = [name for name, default in wanted.items() if value(defaults.get(name)) != default]
     problem = f"stream has another default for {', '.join(differing)}" if differing else None
     return graded("sse", relation, problem)
+
+
+def lab_limit(artifact: Cancel) -> Verdict:
+    """The lab asks for 256 tokens."""
+    problem = None
+    if artifact.max_tokens != 256:
+        problem = f"cancel.json: max_tokens {artifact.max_tokens}"
+    return graded("cancel", "max_tokens is 256", problem)
 
 
 def runs_differ(artifact: Ttft) -> Verdict:
@@ -530,6 +580,8 @@ def runs_differ(artifact: Ttft) -> Verdict:
 def five_runs(artifact: Ttft) -> Verdict:
     """The lab asks five times."""
     problem = f"ttft.json: {len(artifact.runs)} runs" if len(artifact.runs) != 5 else None
+    if problem is None and any(run.tokens == 0 for run in artifact.runs):
+        problem = "ttft.json: a run with 0 tokens"
     return graded("ttft", "there are five runs", problem)
 
 
@@ -551,9 +603,9 @@ def is_first_sentence(artifact: Sentence) -> Verdict:
             re.search(pattern, artifact.text) for pattern in (r"[.!?](?=\s)", r"[.!?](?= )")
         )
     }
-    cut = artifact.first_sentence.rstrip()
+    cut = artifact.first_sentence.strip()
     problem = None
-    if cut not in {candidate.rstrip() for candidate in candidates}:
+    if cut not in {candidate.strip() for candidate in candidates}:
         expected = min(candidates, key=len)
         problem = f"sentence.json: first_sentence ends {cut[-20:]!r}, expected {expected[-20:]!r}"
     return graded("sentence", "it ends at the first .!? before white space", problem)

@@ -97,6 +97,16 @@ def _leg(recordings: Recordings, name: str) -> Recording:
         raise ArtifactError(f"the evidence lacks the request {name!r}") from None
 
 
+def _asked(recordings: Mapping[str, Recording], *, cache_prompt: bool) -> None:
+    """Raise ArtifactError where a request is not the step's: a stream with this cache_prompt."""
+    for leg, recording in recordings.items():
+        request = recording.request
+        wanted = {"stream": True, "cache_prompt": cache_prompt}
+        differing = [key for key, value in wanted.items() if request.body.get(key) is not value]
+        if request.method != "POST" or differing:
+            raise ArtifactError(f"the request {leg!r} was not asked as the step asks: {differing}")
+
+
 def _salt(recording: Recording, salted: bool) -> str | None:
     return salt_of(recording.request.body.get("messages", [])) if salted else None
 
@@ -148,7 +158,10 @@ class TtftResult:
 def ttft_result(recordings: Recordings) -> TtftResult:
     """From the recordings "1", "2", …"""
     legs, salted = _counting(recordings)
+    if not legs:
+        raise ArtifactError("the evidence has no request of the ttft step")
     ordered = [_leg(legs, str(number)) for number in range(1, len(legs) + 1)]
+    _asked(legs, cache_prompt=False)
     timelines = tuple(map(usable, ordered))
     runs = tuple(TtftRun(_ms(leg.ttft_ms), _ms(leg.total_ms), leg.tokens) for leg in timelines)
     ttft = Ttft(
@@ -183,6 +196,7 @@ def prefill_result(recordings: Recordings) -> PrefillResult:
             rounds.setdefault(int(match.group(1)), []).append(usable(recording))
     if not rounds:
         raise ArtifactError("the evidence has no request of the prefill step")
+    _asked(legs, cache_prompt=False)
     salt = _salt(_leg(legs, f"{min(rounds)}docs-1"), salted)
     rows = tuple(
         PrefillRow(
@@ -236,6 +250,10 @@ def cache_result(recordings: Recordings) -> CacheResult:
         name: [_leg(legs, f"{name}-{number}") for number in range(1, rounds + 1)]
         for name in CACHE_LEGS
     }
+    _asked(
+        {f"{name}-{i}": one for name in CACHE_LEGS for i, one in enumerate(found[name], 1)},
+        cache_prompt=True,
+    )
     timelines = {name: list(map(usable, found[name])) for name in CACHE_LEGS}
     cache = Cache(
         **{
@@ -289,8 +307,8 @@ class LogSpan:
 
 @dataclass(frozen=True)
 class CancelCase:
-    """One close. `seen_busy`: whether `/slots` showed the stream just before it was closed;
-    None: not asked. `phase` is what the close fell into: "ended" if the answer was complete by
+    """One close. `seen_busy`: whether `/slots` showed the stream while it was under way; None:
+    not asked. `phase` is what the close fell into: "ended" if the answer was complete by
     then. `stop` says whether the generation stopped, or ran on to its own end. `idle_after_ms`
     counts from the close, None: not seen idle, or no `/slots`; the slot was last seen busy
     `resolution_ms` before that. `log_line` names our task."""
@@ -395,7 +413,10 @@ def cancel_result(
         raise ArtifactError(f"the evidence lacks the request {CANCEL_CLOSE_AT!r}")
     contract = by_name[CANCEL_CLOSE_AT]
     if contract.phase == "ended":
-        contract = [case for case in cases if case.name != CANCEL_PREFILL][-1]
+        # An answer that had ended proves nothing; one closed in time does, in either phase.
+        in_time = [case for case in cases if case.phase != "ended"]
+        in_time.sort(key=lambda case: (case.stop == "unknown", case.phase == "prefill"))
+        contract = in_time[0] if in_time else contract
     return CancelResult(
         cancel=Cancel(
             contract.max_tokens,

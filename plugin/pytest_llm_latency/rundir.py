@@ -67,9 +67,19 @@ class RunIndex:
         artifacts = self._index["artifacts"]
         return sorted(name for name, entry in artifacts.items() if entry.get("step") == step)
 
-    def problem(self, step: str, read: Callable[[str], bytes]) -> str | None:
+    def problem(
+        self, step: str, expected: Iterable[str], read: Callable[[str], bytes]
+    ) -> str | None:
         """What is wrong with the step's files; None: they are unchanged and of its run."""
-        run = self.step(step)["run"]
+        entry = self.step(step)
+        run = entry["run"]
+        if step in self._index["failures"]:
+            return f"{RUN_FILE}: a later run failed to measure the step {step!r}"
+        if entry.get("outcome") not in ("passed", "skipped"):
+            return f"{RUN_FILE}: the outcome of the step was {entry.get('outcome')!r}"
+        unlisted = sorted(set(expected) - set(self.names(step)))
+        if unlisted:
+            return f"{unlisted[0]}: is not listed in {RUN_FILE}"
         for name in self.names(step):
             entry = self._index["artifacts"][name]
             if entry["run"] != run:
@@ -104,6 +114,7 @@ class RunDirectory:
             raise
         self._ours: dict[str, dict[str, Any]] = {}  # the entries of the steps of this run
         self._staged: dict[str, dict[str, Any]] = {}  # files of steps under way, by step
+        self._pending: dict[str, dict[str, bytes]] = {}  # their artifacts, until commit_step
         self._index["run"] = self.run_id
         self._index["runs"][self.run_id] = dict(facts)
 
@@ -130,10 +141,12 @@ class RunDirectory:
         `commit_step`, so that a measurement that fails loses nothing."""
         self._ours[step] = {"run": self.run_id, "notes": []}
         self._staged[step] = {}
+        self._pending[step] = {}
         shutil.rmtree(self.path / self._staging(step), ignore_errors=True)
 
     def commit_step(self, step: str) -> None:
         """Replace what an earlier run left of the step by what this one measured."""
+        write_all({self.path / name: data for name, data in self._pending[step].items()})
         staged = self._staged.pop(step)
         final = f"{EVIDENCE}/{step}"
         for name in self.names(step):
@@ -187,10 +200,13 @@ class RunDirectory:
         content = data.encode("utf-8") if isinstance(data, str) else data
         staged = self._staged.get(step)
         evidence = f"{EVIDENCE}/{step}/"
-        place = name
-        if staged is not None and name.startswith(evidence):
+        if staged is None:
+            write_all({self.path / name: content})
+        elif name.startswith(evidence):
             place = f"{self._staging(step)}/{name.removeprefix(evidence)}"
-        write_whole(self.path / place, content)
+            write_all({self.path / place: content})
+        else:
+            self._pending[step][name] = content
         entries = self._index["artifacts"] if staged is None else staged
         entries[name] = {
             "run": self.run_id,
@@ -249,23 +265,30 @@ class RunDirectory:
         runs = {run: facts for run, facts in self._index["runs"].items() if run in alive}
         self._index["runs"] = runs
         text = json_text(self._index, indent=2) + "\n"
-        write_whole(self.path / RUN_FILE, text.encode("utf-8"))
+        write_all({self.path / RUN_FILE: text.encode("utf-8")})
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write beside and rename, so that a reader sees the old file or the new one."""
-    part = path.with_name(f".{path.name}.part")
+def write_all(files: Mapping[Path, bytes]) -> None:
+    """Write the files whole or not at all: all beside their places first, then renamed.
+
+    Raises ArtifactError, and then none of them has changed.
+    """
+    parts = {path: path.with_name(f".{path.name}.part") for path in files}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        for path, content in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with parts[path].open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        for path, part in parts.items():
+            part.replace(path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise ArtifactError(f"cannot write {path}: {error.strerror}") from None
+        raise ArtifactError(f"cannot write {error.filename}: {error.strerror}") from None
+    finally:
+        for part in parts.values():
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
 
 
 def _lock(path: Path, source: str) -> int:
@@ -305,8 +328,17 @@ def _is_index(found: Any) -> bool:
         and (found.get("format"), found.get("version")) == (FORMAT, VERSION)
         and all(isinstance(found.get(name), dict) for name in SECTIONS)
         and all(isinstance(entry, dict) for name in SECTIONS for entry in found[name].values())
-        and all("run" in e for name in SECTIONS if name != "runs" for e in found[name].values())
-        and all("step" in e and "sha256" in e for e in found["artifacts"].values())
+        and all(
+            isinstance(entry.get("run"), str)
+            for name in SECTIONS
+            if name != "runs"
+            for entry in found[name].values()
+        )
+        and all(
+            isinstance(entry.get(key), str)
+            for entry in found["artifacts"].values()
+            for key in ("step", "sha256")
+        )
         and all(_is_inside(name) for name in found["artifacts"])
     )
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-# What stands before these words changed between versions; the words did not. In JSON lines the
-# number has a key of its own.
-_LAUNCHED = re.compile(
-    rb'task (\d+) \| processing task|processing task[^\r\n]*"id_task"\s*:\s*(\d+)'
-)
-_CANCELLED = re.compile(
-    rb'[^\r\n]*cancel task(?:, id_task = |[^\r\n]*"id_task"\s*:\s*)(\d+)[^\r\n]*'
-)
+# What stands around these words changed between versions; the words did not.
+_LAUNCHED = b"processing task"
+_CANCELLED = b"cancel task"
+# "task 7 | processing task", "cancel task, id_task = 7", and in JSON lines "id_task":7.
+_NUMBERS = (re.compile(rb"task (\d+) \| processing task"), re.compile(rb'id_task"? ?[=:] ?(\d+)'))
 
 
 def cancel_line(part: bytes) -> str | None:
@@ -20,8 +18,21 @@ def cancel_line(part: bytes) -> str | None:
     A server logs a cancel for a refused request, too: where the part says which tasks it
     launched, only the cancel of one of those counts. None: no such line.
     """
-    launched = {match.group(1) or match.group(2) for match in _LAUNCHED.finditer(part)}
-    for match in _CANCELLED.finditer(part):
-        if not launched or match.group(1) in launched:
-            return match.group().decode("utf-8", "replace").strip()
+    launched = {number for number, _ in _lines(part, _LAUNCHED)}
+    for number, line in _lines(part, _CANCELLED):
+        if not launched or number in launched:
+            return line.decode("utf-8", "replace").strip()
     return None
+
+
+def _lines(part: bytes, words: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """(task's number, line) of every line with the words and a number. Each byte is looked at
+    a fixed number of times, however long a line is."""
+    for line in part.splitlines():
+        if words not in line:
+            continue
+        for pattern in _NUMBERS:
+            match = pattern.search(line)
+            if match is not None:
+                yield match.group(1), line
+                break

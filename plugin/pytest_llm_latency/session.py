@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .errors import ConfigError
-from .grade import GradedLab
+from .grade import Files, GradedLab
 from .options import Settings
 from .plan import Plan
 from .relations import Verdict
@@ -102,11 +102,14 @@ class GradeSession(Session):
         if not directory.is_dir():
             raise ConfigError(f"{settings.sources['grade']}: {directory} is not a directory")
         self._directory = directory
-        self._graded = GradedLab(directory, settings.max_bytes, self._log())
+        self._graded = GradedLab(directory, settings.max_bytes, self._log)
         self.basis = self._graded.level
 
     def _log(self) -> bytes | None:
+        """The log that the options name, for a directory without one."""
         log = given_log(self.settings)
+        if isinstance(log, FileLog):
+            return Files(log.path.parent, self.settings.max_bytes).read_bytes(log.path.name)
         return log.read(0) if log is not None else None
 
     def header(self) -> list[str]:

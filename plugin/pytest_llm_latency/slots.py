@@ -25,7 +25,7 @@ def answer_of(status: int, body: bytes | str) -> Answer:
     """Read an answer of `/slots`, today's (`is_processing`) or an older one (`state`)."""
     try:
         value = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if status != 200:
         words = (sse.error_words(value) if isinstance(value, dict) else None) or ""

@@ -66,7 +66,7 @@ LOG_DEADLINE_S = 2.0
 LOG_POLL_S = 0.05
 SLOTS_REFUSALS_AT_MOST = 5
 # An answer that ends before even a close after its first piece is asked for longer.
-LONGER_ANSWERS = (1, 8)
+LONGER_ANSWERS = (1, 8, 24)
 
 
 @dataclass(frozen=True)
@@ -352,6 +352,7 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
             plan.cancel(),
             plan.cancel_max_tokens,
             close_at_ms=plan.cancel_close_at_ms,
+            looks=True,
         )
     ]
     for attempt, factor in enumerate(LONGER_ANSWERS, 1):
@@ -401,8 +402,10 @@ class _Watcher:
         *,
         close_at_ms: float | None = None,
         close_on_piece: bool = False,
+        looks: bool = False,
     ) -> CancelCase:
-        """One close, watched until the slot is idle or the deadline has passed."""
+        """One close, watched until the slot is idle or the deadline has passed. `looks`: ask
+        /slots once while the answer streams, to know that it shows this server's."""
         log_from = self.log.size() if self.log is not None else 0
         before: list[tuple[float, float, Reply]] = []
 
@@ -415,7 +418,7 @@ class _Watcher:
             f"cancel/{name}",
             close_at_ms,
             close_on_piece,
-            look if close_on_piece and self.has_slots else None,
+            look if looks and self.has_slots else None,
         )
         recording = exchange.run(sse.request_body(messages, max_tokens, True))
         timeline = derive(recording)

@@ -35,20 +35,18 @@ class Timeline:
     `pieces` hold the answer only. `timings` and `usage` are the last the server sent, empty
     if none. `error` is the server's words for a failure, or ours for bytes that are no
     answer. `total_ms` is the last read (the one with `[DONE]`, where it came); None: nothing
-    came. `reads` counts reads that brought a part of the body.
+    came.
     """
 
     pieces: tuple[Piece, ...] = ()
     first_token_ms: float | None = None
     total_ms: float | None = None
-    connect_ms: float | None = None
     timings: Mapping[str, Any] = field(default_factory=dict)
     usage: Mapping[str, Any] = field(default_factory=dict)
     finish_reason: str | None = None
     done: bool = False
     closed_at_ms: float | None = None
     error: str | None = None
-    reads: int = 0
 
     @property
     def ttft_ms(self) -> float | None:
@@ -170,14 +168,12 @@ def derive(recording: Recording) -> Timeline:
         pieces=tuple(pieces),
         first_token_ms=first_token_ms,
         total_ms=recording.reads[-1].t_ms if recording.reads else None,
-        connect_ms=recording.connect_ms,
         timings=timings,
         usage=usage,
         finish_reason=finish_reason,
         done=done,
         closed_at_ms=recording.end.t_ms if recording.end.kind == "closed" else None,
         error=error,
-        reads=len(recording.reads),
     )
 
 

@@ -261,7 +261,7 @@ CHEATS: dict[str, tuple[str, str, Callable[[Path], None]]] = {
     "a number as a string": ("sentence", 'expected a number, found "', lambda d: change(d, "sentence.json", lambda v: v.update(total_ms=str(v["total_ms"])))),
     "a missing key": ("cache", "expected the key 'changed_prefix'", lambda d: change(d, "cache.json", lambda v: v.pop("changed_prefix") and None)),
     "a truncated JSON": ("ttft", "ttft.json: not JSON", truncate("ttft.json")),
-    "truncated chunks": ("sse", "chunks.jsonl", truncate("chunks.jsonl")),
+    "truncated chunks": ("sse", "chunks.jsonl|piece", truncate("chunks.jsonl")),
     "a truncated raw file": ("sse", "sse_raw.txt|piece", truncate("sse_raw.txt")),
     "a missing file": ("cancel", "cancel.json: is missing", lambda d: (d / "cancel.json").unlink()),
     "a link out of the directory": ("cache", "cache.json: is a link out of the directory", link_out),
@@ -270,6 +270,114 @@ CHEATS: dict[str, tuple[str, str, Callable[[Path], None]]] = {
     "health that is not ok": ("server", "status|health", lambda d: change(d, "health.json", lambda v: v.update(status="error"))),
     "props without slots": ("server", "total_slots|props", lambda d: change(d, "props.json", lambda v: v.update(total_slots=0))),
 }  # fmt: skip
+
+
+def edit_evidence(directory: Path, name: str, edit: Callable[[list[dict[str, Any]]], Any]) -> None:
+    path = directory / "evidence" / name
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    edit(rows)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    rehash(directory)
+
+
+def run_json(directory: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
+    path = directory / "run.json"
+    run = json.loads(path.read_text())
+    edit(run)
+    path.write_text(json.dumps(run))
+
+
+EVIDENCE_CHEATS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "asked with the cache on": ("ttft", lambda d: edit_evidence(d, "ttft/2.jsonl", lambda r: r[0]["request"]["body"].update(cache_prompt=True))),
+    "asked with the cache off": ("cache", lambda d: edit_evidence(d, "cache/second-1.jsonl", lambda r: r[0]["request"]["body"].update(cache_prompt=False))),
+    "another request's label": ("ttft", lambda d: edit_evidence(d, "ttft/2.jsonl", lambda r: r[0].update(label="ttft/1"))),
+    "a file that is not listed": ("sse", lambda d: run_json(d, lambda run: run["artifacts"].pop("sse.py"))),
+    "a failure that is hidden": ("ttft", lambda d: run_json(d, lambda run: run["failures"].update(ttft={"run": "x"}))),
+    "an outcome that was none": ("cache", lambda d: run_json(d, lambda run: run["steps"]["cache"].update(outcome="failed"))),
+    "a key twice": ("ttft", lambda d: ((d / "ttft.json").write_text((d / "ttft.json").read_text().replace("{", '{"ttft_p50": 0.001,', 1)), rehash(d))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cheat", EVIDENCE_CHEATS)
+def test_a_cheat_with_the_evidence_is_caught(true_run: Path, tmp_path: Path, cheat: str) -> None:
+    directory = Path(shutil.copytree(true_run, tmp_path / "x"))
+    step, apply = EVIDENCE_CHEATS[cheat]
+    apply(directory)
+    assert step in grade(directory)
+
+
+@pytest.mark.parametrize(
+    "junk", [None, "x", 5, ["x"], {"a": 1}, float("nan"), 10**400, -1, "[" * 5000]
+)
+def test_junk_in_the_evidence_is_a_sentence(true_run: Path, tmp_path: Path, junk: Any) -> None:
+    """Any value in any place: wrong, or harmless, but never an exception that is not ours."""
+    files = (
+        "ttft/1.jsonl",
+        "cache/second-1.jsonl",
+        "cancel/close-at.jsonl",
+        "cancel/prefill.polls.jsonl",
+    )
+    for name in files:
+        rows = [json.loads(x) for x in (true_run / "evidence" / name).read_text().split("\n") if x]
+        for path in {tuple(p[:4]) for p in leaves(rows) if p[0] in (0, 1, len(rows) - 1)}:
+            directory = Path(shutil.copytree(true_run, tmp_path / "x"))
+
+            def put(changed: list[Any], path: tuple[Any, ...] = path) -> None:
+                inner: Any = changed
+                for key in path[:-1]:
+                    inner = inner[key]
+                inner[path[-1]] = junk
+
+            edit_evidence(directory, name, put)
+            grade(directory)
+            shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("null", ["cache.json", "prefill.json"])
+def test_a_null_count_made_by_hand_is_no_pass(hand_made: Path, tmp_path: Path, null: str) -> None:
+    directory = Path(shutil.copytree(hand_made, tmp_path / "x"))
+    change(
+        directory,
+        null,
+        lambda v: (v["second"] if isinstance(v, dict) else v[1]).update(prompt_n=None),
+    )
+    assert "not measurable" in grade(directory)[null.removesuffix(".json")]
+
+
+def test_honest_variations_made_by_hand_pass(hand_made: Path, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(hand_made, tmp_path / "x"))
+    change(directory, "cache.json", lambda v: v.update(changed_suffix=20.0, salt=7, mine="x"))
+    change(
+        directory,
+        "prefill.json",
+        lambda v: [row.update(prompt_n=float(row["prompt_n"])) for row in v] and None,
+    )
+    change(
+        directory,
+        "sentence.json",
+        lambda v: v.update(text=" Take nothing. Then eat.", first_sentence="Take nothing. "),
+    )
+    program = (directory / "sse.py").read_text()
+    (directory / "sse.py").write_text(
+        "LIMIT = 64\n" + program.replace("max_tokens=64", "max_tokens: int = LIMIT")
+    )
+    raw = (directory / "sse_raw.txt").read_bytes()
+    (directory / "sse_raw.txt").write_bytes(
+        b"\xef\xbb\xbf" + b"".join(x + b"\n" for x in raw.split(b"\n") if x)
+    )
+    (directory / "server.log").write_bytes((directory / "server.log").read_text().encode("utf-16"))
+    assert grade(directory) == {}
+
+
+@pytest.mark.parametrize(
+    "program", ["x=" + "-" * 100_000 + "1", "a" + ".a" * 50_000, "async def stream(): pass"]
+)
+def test_a_program_that_breaks_parsers_is_a_sentence(
+    hand_made: Path, tmp_path: Path, program: str
+) -> None:
+    directory = Path(shutil.copytree(hand_made, tmp_path / "x"))
+    (directory / "sse.py").write_text(program)
+    assert "sse.py" in grade(directory)["sse"]
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
@@ -296,7 +404,7 @@ def test_without_a_log_the_slot_is_the_proof(hand_made: Path, tmp_path: Path) ->
     directory = Path(shutil.copytree(hand_made, tmp_path / "x"))
     (directory / "server.log").unlink()
     assert grade(directory) == {}
-    lab = GradedLab(directory, MAX_BYTES, log=b"nothing of a cancel")
+    lab = GradedLab(directory, MAX_BYTES, lambda: b"nothing of a cancel")
     assert "broken" in {verdict.outcome for verdict in relations.cancel(lab.cancel())}
 
 

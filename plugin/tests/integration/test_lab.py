@@ -304,6 +304,47 @@ def test_a_failing_run_loses_nothing_of_an_earlier_one(
     assert artifact("run.json")["failures"] == {}
 
 
+def test_an_interrupted_step_is_told_in_run_json_and_overwrites_nothing(
+    lab: Run, pytester: pytest.Pytester, artifact: Callable[[str], Any]
+) -> None:
+    lab("-k", "ttft").assert_outcomes(passed=1, deselected=7)
+    first = artifact("run.json")
+    before = (pytester.path / "voice" / "llm" / "ttft.json").read_bytes()
+    pytester.makeconftest(
+        """
+        import pytest_llm_latency.steps as steps
+        whole = steps.ttft_result
+        def bug(legs):
+            raise ZeroDivisionError("a bug of ours")
+        steps.ttft_result = bug
+        """
+    )
+    lab("-k", "ttft").assert_outcomes(failed=1, deselected=7)
+    run = artifact("run.json")
+    assert "a bug of ours" in run["failures"]["ttft"]["error"]
+    assert run["artifacts"] == first["artifacts"]
+    assert (pytester.path / "voice" / "llm" / "ttft.json").read_bytes() == before
+    assert not list((pytester.path / "voice" / "llm").rglob("*.new"))
+
+
+def test_a_log_that_is_rotated_after_the_cancel_is_not_saved_over_it(
+    lab: Run, serve: Callable[..., str], pytester: pytest.Pytester, tmp_path: Path
+) -> None:
+    url = serve()
+    (log,) = tmp_path.glob("server-*.log")
+    pytester.makeconftest(
+        f"""
+        def pytest_runtest_logfinish(nodeid):
+            if "cancel" in nodeid:
+                open({str(log)!r}, "r+").truncate(0)
+        """
+    )
+    lab("-k", "cancel", f"--llm-url={url}", f"--llm-log={log}", own_server=False).assert_outcomes(
+        passed=1, deselected=7
+    )
+    assert "cancel task" in (pytester.path / "voice/llm/server.log").read_text(errors="replace")
+
+
 def test_llama_server_on_the_path_is_used_for_a_model_of_one_s_own(
     pytester: pytest.Pytester,
     tiny_gguf: Path,

@@ -53,7 +53,6 @@ def answer(
         timings=timings,
         finish_reason="stop",
         done=True,
-        reads=count,
     )
 
 
@@ -176,10 +175,11 @@ def test_prefill() -> None:
     assert broken(relations.prefill(busy)) == [
         ("ttft grows with the documents (0, 4, 12)", "prefill-time")
     ]
-    uncounted = replace(prefill_result((None, 100.0), (None, 900.0), (None, 4000.0)), legs={})
-    assert [v.relation for v in relations.prefill(uncounted)] == [
-        "ttft grows with the documents (0, 4, 12)"
-    ]
+    assert outcomes(relations.prefill(busy)) == {"holds", "inconclusive"}
+    by_hand = replace(busy, legs={})
+    assert outcomes(relations.prefill(by_hand)) == {"holds", "broken"}
+    uncounted = replace(prefill_result((None, 100.0), (60, 900.0), (None, 4000.0)), legs={})
+    assert outcomes(relations.prefill(uncounted)) == {"not measurable"}
     warm = replace(good, legs={0: [answer(prompt_n=100, cache_n=900)]})
     assert outcomes(relations.prefill(warm)) == {"inconclusive"}
 
@@ -221,6 +221,7 @@ def test_cache_by_time() -> None:
     result = cache_result((1300, 0), (1, 1299), (1310, 0))
     slow = replace(result.cache, second=replace(result.cache.second, ttft_ms=9999.0))
     assert codes(replace(result, cache=slow)) == {"cache-time"}
+    assert outcomes(relations.cache(replace(result, cache=slow))) == {"holds", "inconclusive"}
 
 
 def test_the_parting_of_two_prompts_is_shown() -> None:
@@ -306,6 +307,15 @@ def test_report() -> None:
 def test_a_verdict_says_numbers_relation_and_cause_in_three_lines() -> None:
     lines = relations.ttft_below_total(replace(answer(), error="T")).lines()
     assert lines == ["own: broken: ttft < total", "  no whole answer", "  cause stream-error: T"]
+
+
+def test_counts_decide_where_a_pair_of_times_is_noise() -> None:
+    cold, late = answer(15.0, prompt_n=763), answer(17.9, prompt_n=1, cache_n=762)
+    assert relations.cached_below_uncached(cold, late).outcome == "holds"
+    uncounted = [replace(timeline, timings={}) for timeline in (cold, late)]
+    assert relations.cached_below_uncached(*uncounted).outcome == "inconclusive"
+    failed = replace(late, error="T")
+    assert relations.cached_below_uncached(cold, failed).outcome == "broken"
 
 
 def test_relations_for_a_user_s_own_timelines() -> None:

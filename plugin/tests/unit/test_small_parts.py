@@ -38,6 +38,7 @@ def test_slots_today_and_before(body: str, busy: int) -> None:
         (404, "", "HTTP 404"),
         (200, "<html>", "no list of slots"),
         (200, "[]", "no list of slots"),
+        (200, "[" * 5000, "no list of slots"),
         (200, '[{"id": 0}]', "neither is_processing nor state"),
     ],
 )
@@ -89,6 +90,12 @@ def test_only_our_task_s_cancel_counts() -> None:
     assert cancel_line(b"task 7 | processing task") is None
 
 
+def test_a_long_line_is_read_once() -> None:
+    """Work in proportion to the bytes: a pattern that looks back would take hours here."""
+    for words in (b"x", b"cancel task ", b"processing task ", b"cancel task, id_task = x "):
+        assert cancel_line(words * 200_000 + b"\n" + LOG) is not None
+
+
 JSON_LOG = b"""{"level":"INFO","msg":"slot is processing task","id_slot":0,"id_task":7}
 {"level":"INFO","msg":"cancel task","id_task":3}
 {"level":"INFO","msg":"cancel task","id_task":7}
@@ -129,6 +136,26 @@ def test_kb_errors_name_option_file_and_remedy(tmp_path: Path) -> None:
     (tmp_path / "05.md").write_bytes(b" \n")
     with pytest.raises(ConfigError, match=r"05\.md is empty"):
         kb.read(tmp_path, "--llm-kb")
+
+
+def test_whole_numbers_and_numbers_that_no_float_holds() -> None:
+    assert (
+        parse(
+            Cancel,
+            '{"max_tokens": 256.0, "received_tokens": 3, "closed_at_ms": 1, "slot_idle_after_ms": null}',
+            "x",
+        ).max_tokens
+        == 256
+    )
+    for number in ("1" + "0" * 400, "9007199254740992", "Infinity"):
+        with pytest.raises(ArtifactError, match="expected a"):
+            parse(
+                Cancel,
+                f'{{"max_tokens": {number}, "received_tokens": 3, "closed_at_ms": 1, "slot_idle_after_ms": null}}',
+                "x",
+            )
+    with pytest.raises(ArtifactError, match="a key twice"):
+        parse(Cancel, '{"max_tokens": 1, "max_tokens": 2}', "x")
 
 
 LEG = '{"prompt_n": 1, "ttft_ms": 2.0}'
