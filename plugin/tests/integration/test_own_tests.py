@@ -117,9 +117,13 @@ def test_a_broken_lab_fails_the_right_step_in_ten_lines(
 ) -> None:
     with serving(relay(serve(), no_cache)) as proxy:
         result = pytester.runpytest_subprocess(
-            "--pyargs", "test_llm_latency", f"--llm-url={proxy.base_url}"
+            "--pyargs",
+            "test_llm_latency",
+            f"--llm-url={proxy.base_url}",
+            "-k",
+            "sse or ttft or cache",
         )
-    result.assert_outcomes(passed=7, failed=1)
+    result.assert_outcomes(passed=2, failed=1, deselected=5)
     printed = summary(result).split("FAILURES")[1].split("LLM latency")[0].strip("=\n ").split("\n")
     assert len(printed) <= 11  # the test's name and ten lines
     assert "cause cache-never-hits" in "\n".join(printed)
