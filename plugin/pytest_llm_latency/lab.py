@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class LiveLab:
-    """The steps of this session.
+    """The steps, measured when they are first asked for.
 
     `bench` and `log` are called when a step must measure, not before.
     """

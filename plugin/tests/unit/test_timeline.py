@@ -169,3 +169,18 @@ def test_first_sentence(texts: list[str], sentence: str, moment: float) -> None:
 def test_an_empty_timeline_claims_nothing() -> None:
     timeline = Timeline()
     assert timeline.ttft_ms is timeline.prompt_n is timeline.tokens is timeline.cold is None
+
+
+@pytest.mark.parametrize("value", [-5, True, 10**400, 2**53, "7", [7], 7.5, float("nan")])
+def test_what_is_no_count_is_not_said(value: Any) -> None:
+    """A server's odd number is never read as a count."""
+    timings = {"prompt_n": value, "predicted_n": value}
+    timeline = derive(recording((1.0, chunk({"content": "a"}, timings=timings)), (2.0, DONE)))
+    assert timeline.prompt_n is timeline.tokens is None
+
+
+@pytest.mark.parametrize("value", [-5.0, True, 10**400, float("nan"), float("inf"), "7"])
+def test_what_is_no_time_is_not_said(value: Any) -> None:
+    timings = {"prompt_ms": value, "predicted_ms": value}
+    timeline = derive(recording((1.0, chunk({"content": "a"}, timings=timings)), (2.0, DONE)))
+    assert timeline.prompt_ms is timeline.predicted_ms is None
