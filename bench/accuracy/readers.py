@@ -13,11 +13,20 @@ import json
 import resource
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emitter import SHAPES, stay_on
+
+if TYPE_CHECKING:
+    from pytest_llm_latency.recording import Recording
 
 BODY = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 64, "stream": True}
 HEADERS = {"Content-Type": "application/json"}
+WARM_UPS = 8
 # (when the request went out, [(stamp, the event's data)])
 Seen = tuple[float, list[tuple[float, str]]]
 
@@ -32,6 +41,7 @@ def recv_loop(port: int, path: str) -> Seen:
     ).encode() + body
     clock, recv = time.perf_counter, connection.recv
     reads = []
+    gc.disable()
     started = clock()
     connection.sendall(request)
     while True:
@@ -40,6 +50,7 @@ def recv_loop(port: int, path: str) -> Seen:
         if not data:
             break
         reads.append((now, data))
+    gc.enable()
     found = []
     rest = b""
     for now, data in reads:
@@ -51,11 +62,24 @@ def recv_loop(port: int, path: str) -> Seen:
 
 def ours(port: int, path: str) -> Seen:
     """This project's client, as every step of the lab uses it."""
+    return _ours(port, path, None)
+
+
+def ours_with_evidence(port: int, path: str) -> Seen:
+    """The same, its recording written to disk as a run does."""
+    from pytest_llm_latency.rundir import RunDirectory
+
+    with tempfile.TemporaryDirectory() as directory:
+        run = RunDirectory(Path(directory), {})
+        return _ours(port, path, run.keep)
+
+
+def _ours(port: int, path: str, keep: Callable[[Recording], None] | None) -> Seen:
     from pytest_llm_latency import client as module
     from pytest_llm_latency import sse
 
     module.CHAT_PATH = path
-    client = module.Client(f"http://127.0.0.1:{port}")
+    client = module.Client(f"http://127.0.0.1:{port}", keep=keep)
     exchange = module.Exchange(client, "own/1")
     recording = exchange.run(BODY)
     started = exchange.started_at
@@ -151,7 +175,9 @@ def aiohttp_lines(port: int, path: str) -> Seen:
 
 READERS: dict[str, Callable[[int, str], Seen]] = {
     "recv loop": recv_loop,
+    "recv loop, again": recv_loop,
     "ours": ours,
+    "ours, with evidence": ours_with_evidence,
     "http.client": http_client,
     "requests iter_lines": requests_iter_lines,
     "httpx-sse": httpx_sse,
@@ -161,28 +187,31 @@ READERS: dict[str, Callable[[int, str], Seen]] = {
 
 
 def main() -> None:
-    """Read once to warm up (imports, first use), then measure."""
+    """Read a few times to warm up (imports, first use), then measure."""
     name, port, number = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     reader = READERS[name]
-    reader(port, "/11")
+    stay_on(-1)
+    for _ in range(WARM_UPS):
+        reader(port, f"/{len(SHAPES)}")
     gc.collect()
     cpu = time.process_time()
     started, found = reader(port, f"/{number}")
-    events = [(stamp, json.loads(data)) for stamp, data in found]
+    values = [(stamp, json.loads(data)) for stamp, data in found]
     cpu = time.process_time() - cpu
-    first = events[0][1]
+    asked = next(value["asked"] for _, value in values if "asked" in value)
+    pieces = [(stamp, value) for stamp, value in values if value["choices"]]
+    numbers = [int(value["choices"][0]["delta"]["content"]) for _, value in pieces]
     print(
         json.dumps(
             {
-                "delays_ms": [(stamp - value["sent"]) * 1000.0 for stamp, value in events],
-                "stamps": [stamp for stamp, _ in events],
+                "delays_ms": [(stamp - value["at"]) * 1000.0 for stamp, value in pieces],
                 "ttft_error_ms": (
-                    (events[0][0] - started) - (first["sent"] - first["requested"])
+                    (pieces[0][0] - started) - (pieces[0][1]["at"] - asked)
                 ) * 1000.0,
-                "cpu_us_a_piece": cpu * 1e6 / len(events),
+                "cpu_us_a_piece": cpu * 1e6 / len(pieces),
                 "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0,
-                "pieces": len(events),
-                "in_order": [value["n"] for _, value in events] == list(range(len(events))),
+                "pieces": len(pieces),
+                "in_order": numbers == list(range(len(numbers))),
             }
         )
     )  # fmt: skip

@@ -56,6 +56,15 @@ def burst(timeline: Timeline) -> Cause | None:
     )
 
 
+def within_jitter(timeline: Timeline) -> Cause:
+    """First text and end lie closer together than stamps can tell."""
+    return Cause(
+        "within-jitter",
+        f"all came within {timeline.jitter_ms:.3g} ms, as far as two stamps differ here for "
+        "nothing: ask for a longer answer, or measure when the machine is quiet",
+    )
+
+
 def unusable(timeline: Timeline) -> Cause | None:
     """The stream itself failed."""
     if timeline.error is not None:

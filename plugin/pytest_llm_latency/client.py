@@ -8,6 +8,7 @@ Every request has a connection of its own, so that each is measured alike and a 
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import sys
 import threading
@@ -24,6 +25,7 @@ import urllib3.connection
 import urllib3.connectionpool
 
 from . import sse
+from .arrivals import Response
 from .errors import ConfigError, ServerError
 from .recording import End, EndKind, Recording, Reply, Request
 from .timeline import Timeline, derive
@@ -54,6 +56,7 @@ class _Stamps:
     """What a connection notes of itself while it opens."""
 
     socket: Any = None
+    response: Response | None = None
     connect_ms: float | None = None
     started: float = 0.0
 
@@ -79,11 +82,17 @@ class _Stamping:
 
     stamps: _Stamps
     sock: Any
+    response_class: Any  # by which http.client makes its response
 
     def connect(self) -> None:
         begun = time.perf_counter()
         super().connect()  # type: ignore[misc]
+        self.response_class = self._respond
         self.stamps.opened(begun, self.sock)
+
+    def _respond(self, *args: Any, **kwargs: Any) -> Response:
+        self.stamps.response = Response(*args, **kwargs)
+        return self.stamps.response
 
 
 class _Connection(_Stamping, urllib3.connection.HTTPConnection):
@@ -169,6 +178,8 @@ class Exchange:
         headers_ms: float | None = None
         ambient = sys.exc_info()[1]
         watchdog = _Watchdog(client.deadlines.total, stamps)
+        collects = gc.isenabled()
+        gc.disable()  # a collection would delay a stamp
         stamps.started = time.perf_counter()
         try:
             first_wait_s = self._wait_s(client.deadlines.first_byte)
@@ -183,6 +194,8 @@ class Exchange:
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             end = self._failure(_root(error, ambient), watchdog, response is not None)
         finally:
+            if collects:
+                gc.enable()
             watchdog.cancel()
             if response is not None:
                 response.close()
@@ -198,12 +211,14 @@ class Exchange:
                 headers_ms=headers_ms,
                 reads=tuple(reads),
                 end=end or self._end("broken", "interrupted"),
+                jitter_ms=client.jitter_ms,
             )
             client.keep(self.recording)
 
     def _reads(self, response: requests.Response) -> Iterator[sse.Read]:
         """The reads up to the end of the stream, the moment to close, or the byte limit."""
-        stream = sse.read_stream(response.raw, self._stamps.started)
+        assert self._stamps.response is not None
+        stream = sse.read_stream(self._stamps.response.arrivals(response.raw), self._stamps.started)
         size = 0
         gap_s = self._client.deadlines.gap
         self._stamps.set_timeout(gap_s)
@@ -343,7 +358,8 @@ class _Watchdog:
 
 class Client:
     """A client of the server at `base_url`, which is an origin without a path (or with one
-    that /v1 and /health follow). `keep` gets every recording of a streamed request."""
+    that /v1 and /health follow). `keep` gets every recording of a streamed request;
+    `jitter_ms` is what its stamps are worth (see `stamps.py`)."""
 
     def __init__(
         self,
@@ -354,11 +370,13 @@ class Client:
         deadlines: Deadlines | None = None,
         max_bytes: int = 256 * 1024 * 1024,
         keep: Callable[[Recording], None] | None = None,
+        jitter_ms: float = 0.0,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.model = model
         self.deadlines = deadlines or Deadlines()
         self.max_bytes = max_bytes
+        self.jitter_ms = jitter_ms
         self._api_key = _Secret(api_key)
         self._keep = keep
         self._numbers = itertools.count(1)

@@ -27,6 +27,7 @@ from .rundir import RunDirectory
 from .server.logs import FileLog, RunLog
 from .server.ways import Server, Wanted, choose, describe, open_server
 from .session import Session, given_log
+from .stamps import measure_stamps
 from .steps import Bench, check_context, check_plan
 
 LONG_PROMPT_STEPS = frozenset(("prefill", "cache", "cancel", "report"))
@@ -56,9 +57,9 @@ class LiveSession(Session):
         self._progress = ProgressLine(config)
         self._run_log: RunLog | None = None
         self._server_line = ""
-        self._run = RunDirectory(
-            settings.artifacts, _facts(settings), settings.sources["artifacts"]
-        )
+        self._stamps = measure_stamps()
+        facts = _facts(settings) | {"stamps": self._stamps and asdict(self._stamps)}
+        self._run = RunDirectory(settings.artifacts, facts, settings.sources["artifacts"])
 
     @property
     def run(self) -> RunDirectory:
@@ -68,7 +69,12 @@ class LiveSession(Session):
     def header(self) -> list[str]:
         """Which server is meant, and where the files go."""
         wanted = _wanted(self.settings, self.settings.server_args)
-        return [f"llm-latency: server: {describe(wanted)}", f"llm-latency: files: {self.run.path}"]
+        stamps = self._stamps.words() if self._stamps else "the error of stamps is not known"
+        return [
+            f"llm-latency: server: {describe(wanted)}",
+            f"llm-latency: clock: {stamps}",
+            f"llm-latency: files: {self.run.path}",
+        ]
 
     @contextlib.contextmanager
     def open_server(self, args: tuple[str, ...], plan: Plan) -> Iterator[Server]:
@@ -135,6 +141,7 @@ class LiveSession(Session):
             model=self.settings.model,
             max_bytes=self.settings.max_bytes,
             keep=self.run.keep,
+            jitter_ms=self._stamps.jitter_ms if self._stamps else 0.0,
         )
 
     def lab(self, plan: Plan, client: Callable[[], Client]) -> Lab:

@@ -52,7 +52,8 @@ class Recording:
 
     Times are milliseconds from the moment just before the request is sent, its connection
     being open; `connect_ms` is what opening it took before that. `status` is None and
-    `headers_ms` is None where no answer came. `label` is "step/leg".
+    `headers_ms` is None where no answer came. `label` is "step/leg". Of two stamps that are
+    less than `jitter_ms` apart the reader cannot say more than that (0: not known).
     """
 
     label: str
@@ -63,6 +64,7 @@ class Recording:
     headers_ms: float | None
     reads: tuple[Read, ...]
     end: End
+    jitter_ms: float = 0.0
 
     @property
     def body(self) -> bytes:
@@ -102,6 +104,7 @@ def dump(recording: Recording) -> str:
         "response_headers": [list(pair) for pair in recording.response_headers],
         "connect_ms": recording.connect_ms,
         "headers_ms": recording.headers_ms,
+        "jitter_ms": recording.jitter_ms,
     }
     end = {
         "end": recording.end.kind,
@@ -150,6 +153,7 @@ def load(text: str, where: str) -> Recording:
             headers_ms=head["headers_ms"],
             reads=tuple(map(_load_read, middle)),
             end=End(last["end"], _moment(last["t_ms"]), str(last["detail"])),
+            jitter_ms=_moment(head["jitter_ms"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{where}: not a whole recording: {error!r}") from None

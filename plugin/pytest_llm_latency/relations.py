@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from . import causes
-from .artifacts import Cancel, Chunk, Health, PrefillRow, Props, Sentence, Ttft, check
+from .artifacts import CacheLeg, Cancel, Chunk, Health, PrefillRow, Props, Sentence, Ttft, check
 from .causes import Cause
 from .decision import decide
 from .errors import ArtifactError
@@ -91,9 +91,13 @@ def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
     if ttft is None or total is None:
         cause = Cause("no-text", f"the answer has no text (finish {timeline.finish_reason!r})")
         return Verdict(step, relation, "broken", numbers, cause)
-    cause = causes.burst(timeline) or Cause("one-piece", "the whole answer came in one read")
-    holds = ttft < total and causes.burst(timeline) is None
-    return _verdict(step, relation, holds, numbers, cause)
+    burst = causes.burst(timeline)
+    if burst is not None or ttft >= total:
+        cause = burst or Cause("one-piece", "the whole answer came in one read")
+        return Verdict(step, relation, "broken", numbers, cause)
+    if total - ttft <= timeline.jitter_ms:
+        return Verdict(step, relation, "inconclusive", numbers, causes.within_jitter(timeline))
+    return Verdict(step, relation, "holds", numbers)
 
 
 def long_above_short(short: Timeline, long: Timeline, step: str = "own") -> Verdict:
@@ -243,26 +247,24 @@ def times_never_fall(chunks: Sequence[Chunk]) -> Verdict:
 def ttft(result: TtftResult) -> list[Verdict]:
     """Step 3."""
     runs = result.ttft.runs
-    broken = [
-        verdict
-        for timeline in result.timelines
-        if (verdict := ttft_below_total(timeline, "ttft")).outcome != "holds"
-    ]
+    judged = [ttft_below_total(timeline, "ttft") for timeline in result.timelines]
+    failed = [verdict for verdict in judged if verdict.outcome != "holds"]
+    # One that is broken says more than one that is unclear.
+    failed.sort(key=lambda verdict: verdict.outcome != "broken")
     worst = max(runs, key=lambda run: run.ttft_ms / run.total_ms if run.total_ms else math.inf)
-    below = all(run.ttft_ms < run.total_ms for run in runs) and not broken
+    below = all(run.ttft_ms < run.total_ms for run in runs)
     medians = (
         statistics.median(run.ttft_ms for run in runs),
         statistics.median(run.total_ms for run in runs),
     )
     shown = (result.ttft.ttft_p50, result.ttft.total_p50)
+    relation = "ttft < total in every run"
+    numbers = f"closest: {milliseconds(worst.ttft_ms)} of {milliseconds(worst.total_ms)}"
+    one_piece = Cause("one-piece", "the answer came in one read")
     return [
-        _verdict(
-            "ttft",
-            "ttft < total in every run",
-            below,
-            f"closest: {milliseconds(worst.ttft_ms)} of {milliseconds(worst.total_ms)}",
-            broken[0].cause if broken else Cause("one-piece", "the answer came in one read"),
-        ),
+        replace(failed[0], relation=relation, numbers=numbers)
+        if failed
+        else _verdict("ttft", relation, below, numbers, one_piece),
         _verdict(
             "ttft",
             "the p50 are the medians",
@@ -299,7 +301,7 @@ def prefill(result: PrefillResult) -> list[Verdict]:
                 causes.prefill_flat(*flat),
             )
         )
-    falling = next((p for p in pairs if p[0].ttft_ms >= p[1].ttft_ms), pairs[0])
+    falling = next((p for p in pairs if not _later(*p, result.jitter_ms)), pairs[0])
     if not verdicts and result.legs:  # no counts: the times must decide
         undecided = _by_time("prefill", f"ttft grows with the documents ({docs})", result.ratios())
         if undecided is not None:
@@ -307,11 +309,16 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     by_time = _verdict(
         "prefill",
         f"ttft grows with the documents ({docs})",
-        all(a.ttft_ms < b.ttft_ms for a, b in pairs),
+        all(_later(a, b, result.jitter_ms) for a, b in pairs),
         ", ".join(milliseconds(row.ttft_ms) for row in rows),
         causes.prefill_flat(falling[0].prompt_n, falling[1].prompt_n),
     )
     return [*verdicts, _counts_decide(by_time, verdicts, bool(result.legs))]
+
+
+def _later(soon: PrefillRow | CacheLeg, late: PrefillRow | CacheLeg, jitter_ms: float) -> bool:
+    """Whether `late` had its first text later, by more than two stamps differ by for nothing."""
+    return late.ttft_ms - soon.ttft_ms > jitter_ms
 
 
 def _counts_decide(by_time: Verdict, by_count: Sequence[Verdict], measured: bool) -> Verdict:
@@ -385,7 +392,7 @@ def cache(result: CacheResult) -> list[Verdict]:
         by_time = _verdict(
             "cache",
             f"second < {name} in ttft",
-            second.ttft_ms < cold_leg.ttft_ms,
+            _later(second, cold_leg, result.jitter_ms),
             f"{milliseconds(second.ttft_ms)} against {milliseconds(cold_leg.ttft_ms)}",
             cause,
         )

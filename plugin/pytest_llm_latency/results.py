@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -181,6 +181,11 @@ class PrefillResult:
     rows: tuple[PrefillRow, ...]
     legs: Mapping[int, Sequence[Timeline]]
 
+    @property
+    def jitter_ms(self) -> float:
+        """What two of its times can differ by for nothing."""
+        return _jitter_ms(self.legs.values())
+
     def ratios(self) -> list[float]:
         """TTFT with the most documents over TTFT with the fewest, by round."""
         return _ratios(self.legs[max(self.legs)], self.legs[min(self.legs)]) if self.legs else []
@@ -211,6 +216,10 @@ def prefill_result(recordings: Recordings) -> PrefillResult:
     return PrefillResult(rows, rounds)
 
 
+def _jitter_ms(legs: Iterable[Sequence[Timeline]]) -> float:
+    return max((leg.jitter_ms for rounds in legs for leg in rounds), default=0.0)
+
+
 def _ratios(slow: Sequence[Timeline], fast: Sequence[Timeline]) -> list[float]:
     """The ratios of the times to first text, by round."""
     return [_ms(a.ttft_ms) / max(_ms(b.ttft_ms), 0.001) for a, b in zip(slow, fast)]
@@ -234,6 +243,11 @@ class CacheResult:
     cache: Cache
     legs: Mapping[str, Sequence[Timeline]]
     prompts: Mapping[str, str]
+
+    @property
+    def jitter_ms(self) -> float:
+        """What two of its times can differ by for nothing."""
+        return _jitter_ms(self.legs.values())
 
     def ratios(self, cold: str) -> list[float]:
         """TTFT of the leg `cold` over that of the cached one, by round."""

@@ -16,9 +16,8 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 DEFAULT_URL = os.environ.get("LLM_URL", "http://127.0.0.1:8080")
@@ -40,8 +39,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One dispatched event: `data` lines joined by newlines, and the event's type and id."""
 
     data: str
@@ -59,8 +57,7 @@ class Decoder:
     """
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._scanned = 0  # no line end before this index: a long line is searched once
+        self._buffer = bytearray()  # a line without its end: no byte of it is searched twice
         self._at_start = True
         self._after_cr = False
         self._data: list[str] = []
@@ -69,95 +66,108 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[Event]:
         """Take the next bytes of the stream; return the events that they complete."""
+        if self._at_start:
+            data = self._without_bom(data)
         if self._after_cr and data:
             # The LF of a CRLF that was split between two reads ends no second line.
-            data = data[1:] if data[:1] == b"\n" else data
+            data = data.removeprefix(b"\n")
             self._after_cr = False
-        self._buffer += data
-        if self._at_start and not self._skip_bom():
+        has_cr = b"\r" in data
+        if not has_cr and b"\n" not in data:
+            self._buffer += data
             return []
+        text = bytes(self._buffer) + data
+        # Most streams have LF alone, and splitting at one byte is the faster.
+        *lines, rest = _LINE_END.split(text) if has_cr else text.split(b"\n")
+        self._buffer = bytearray(rest)
+        self._after_cr = has_cr and text.endswith(b"\r")
         events: list[Event] = []
-        consumed = 0
-        for match in _LINE_END.finditer(self._buffer, self._scanned):
-            event = self._line(bytes(self._buffer[consumed : match.start()]))
-            if event is not None:
-                events.append(event)
-            consumed = match.end()
-            self._after_cr = match.group() == b"\r" and consumed == len(self._buffer)
-        del self._buffer[:consumed]
-        self._scanned = len(self._buffer)
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._data.append(_value(line[5:]))
+            elif not line:
+                self._dispatch(events)
+            else:
+                self._field(line)
         return events
 
-    def _skip_bom(self) -> bool:
-        """Drop the byte order mark; False while the bytes so far could still become one."""
-        if len(self._buffer) < len(_BOM) and _BOM.startswith(self._buffer):
-            return False
-        if self._buffer.startswith(_BOM):
-            del self._buffer[: len(_BOM)]
+    def _without_bom(self, data: bytes) -> bytes:
+        """Without the byte order mark; nothing while the bytes so far could still become one."""
+        data = bytes(self._buffer) + data
+        self._buffer.clear()
+        if len(data) < len(_BOM) and _BOM.startswith(data):
+            self._buffer += data
+            return b""
         self._at_start = False
-        return True
+        return data.removeprefix(_BOM)
 
-    def _line(self, line: bytes) -> Event | None:
-        if not line:
-            return self._dispatch()
-        name, _, raw_value = line.partition(b":")
-        if not name:
-            return None
-        value = raw_value.removeprefix(b" ").decode("utf-8", "replace")
+    def _field(self, line: bytes) -> None:
+        """A line other than `data:` with a colon."""
+        name, _, value = line.partition(b":")
         if name == b"data":
-            self._data.append(value)
+            self._data.append(_value(value))
         elif name == b"event":
-            self._type = value
-        elif name == b"id" and "\0" not in value:
-            self._id = value
-        return None
+            self._type = _value(value)
+        elif name == b"id" and b"\0" not in value:
+            self._id = _value(value)
 
-    def _dispatch(self) -> Event | None:
-        data, event_type = self._data, self._type
-        self._data, self._type = [], ""
-        if not data:
-            return None
-        return Event("\n".join(data), event_type or "message", self._id)
+    def _dispatch(self, events: list[Event]) -> None:
+        if self._data:
+            events.append(Event("\n".join(self._data), self._type or "message", self._id))
+            self._data = []
+        self._type = ""
 
 
-@dataclass(frozen=True)
-class Read:
+def _value(value: bytes) -> str:
+    """A field's value: one leading blank is no part of it."""
+    return value.removeprefix(b" ").decode("utf-8", "replace")
+
+
+class Read(NamedTuple):
     """What one return of the socket brought: `data`, `t_ms` milliseconds after the start."""
 
     t_ms: float
     data: bytes
 
 
+Arrival = tuple[float, bytes]  # the `time.perf_counter()` of a read's return, and its bytes
+
+
 class Readable(Protocol):
-    """The part of urllib3's response that the loop needs."""
+    """The part of urllib3's response that reading needs."""
 
     def read1(self, amt: int, decode_content: bool) -> bytes: ...
 
 
-def read_stream(raw: Readable, started: float) -> Iterator[Read]:
-    """The one reading loop: yield every read of an event stream up to its `[DONE]`.
+def arrivals(raw: Readable) -> Iterator[Arrival]:
+    """The body of a urllib3 response (requests: `response.raw`), every read stamped.
 
-    `raw` is a urllib3 response (requests: `response.raw`), `started` a `time.perf_counter()`.
-    `read1` returns what the socket has, in chunked and in close-delimited bodies alike;
+    `read1` returns what has come, in chunked and in close-delimited bodies alike;
     `iter_lines` and `iter_content` wait for full buffers and would delay a stamp by seconds.
     """
-    read1 = raw.read1
-    clock = time.perf_counter
-    decoder = Decoder()
-    undecoded: list[bytes] = []
+    while data := raw.read1(READ_SIZE_BYTES, decode_content=True):
+        yield time.perf_counter(), data
+
+
+def read_stream(body: Iterable[Arrival], started: float) -> Iterator[Read]:
+    """The one reading loop: yield every read of an event stream up to its `[DONE]`.
+
+    `started` is the `time.perf_counter()` from which times count.
+    """
+    decoder: Decoder | None = None  # from the read on that has the word, if only in a text
+    undecoded: list[bytes] = []  # since a blank line, where decoding can begin
     window = b""
-    is_near = False  # the word has come, if only in a text
-    while True:
-        data = read1(READ_SIZE_BYTES, decode_content=True)
-        now = clock()
-        if not data:
-            return
+    for now, data in body:
         yield Read(round((now - started) * 1000.0, 3), data)
         # Decoding takes time from the next stamp: it waits until the word is there at all.
         undecoded.append(data)
-        window = window[1 - len(_DONE_BYTES) :] + data
-        is_near = is_near or _DONE_BYTES in window
-        if is_near:
+        if decoder is None:
+            window = window[1 - len(_DONE_BYTES) :] + data
+            if _DONE_BYTES in window:
+                decoder = Decoder()
+            elif (blank := data.rfind(b"\n\n")) >= 0:
+                undecoded = [data[blank + 2 :]]
+        if decoder is not None:
             if any(event.data == DONE for part in undecoded for event in decoder.feed(part)):
                 return
             undecoded.clear()
@@ -252,7 +262,7 @@ def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
         with response:
             if response.status_code != 200:
                 raise StreamFailure(f"HTTP {response.status_code}: {response.text[:300]}")
-            yield from read_stream(response.raw, started)
+            yield from read_stream(arrivals(response.raw), started)
 
 
 def stream(

@@ -266,7 +266,7 @@ def measure_prefill(bench: Bench) -> PrefillResult:
             result = prefill_result(legs)
             if decide(result.ratios()) is not None:
                 break
-    elif not all(a.ttft_ms < b.ttft_ms for a, b in pairwise(result.rows)):
+    elif not all(b.ttft_ms - a.ttft_ms > result.jitter_ms for a, b in pairwise(result.rows)):
         legs |= _more_rounds(measure, salt)
         result = prefill_result(legs)
     return result
@@ -311,8 +311,10 @@ def measure_cache(bench: Bench) -> CacheResult:
             result = cache_result(legs)
             if all(decide(result.ratios(cold)) for cold in ("first", "changed_prefix")):
                 break
-    elif result.cache.second.ttft_ms >= min(
-        result.cache.first.ttft_ms, result.cache.changed_prefix.ttft_ms
+    elif (
+        min(result.cache.first.ttft_ms, result.cache.changed_prefix.ttft_ms)
+        - result.cache.second.ttft_ms
+        <= result.jitter_ms
     ):
         legs |= _more_rounds(measure, salt)
         result = cache_result(legs)

@@ -35,7 +35,7 @@ class Timeline:
     `pieces` hold the answer only. `timings` and `usage` are the last the server sent, empty
     if none. `error` is the server's words for a failure, or ours for bytes that are no
     answer. `total_ms` is the last read (the one with `[DONE]`, where it came); None: nothing
-    came.
+    came. Times that are less than `jitter_ms` apart are the same as far as this reader can say.
     """
 
     pieces: tuple[Piece, ...] = ()
@@ -47,6 +47,7 @@ class Timeline:
     done: bool = False
     closed_at_ms: float | None = None
     error: str | None = None
+    jitter_ms: float = 0.0
 
     @property
     def ttft_ms(self) -> float | None:
@@ -174,6 +175,7 @@ def derive(recording: Recording) -> Timeline:
         done=done,
         closed_at_ms=recording.end.t_ms if recording.end.kind == "closed" else None,
         error=error,
+        jitter_ms=recording.jitter_ms,
     )
 
 

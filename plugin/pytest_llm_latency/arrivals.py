@@ -1,0 +1,132 @@
+"""The body of an answer as it arrives: each return of the socket's recv, stamped there and then.
+
+urllib3 and http.client send the request and read the head. The body is read here: they return
+one HTTP chunk a call, stamped after their own work, and fall behind a server that writes fast.
+An arrival is what became readable together, however many events, chunks or pieces it holds.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from . import sse
+
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
+_LONGEST_LINE_BYTES = 65536
+
+
+class BrokenBody(OSError):
+    """The body breaks its own framing: cut off, or no chunk where one must be."""
+
+
+class Unchunker:
+    """Removes the chunked transfer coding (RFC 9112, section 7.1), wherever it was split.
+
+    `ended` after the last chunk; what follows (trailers) is not looked at.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._rest = b""
+        self._left = 0  # bytes of the chunk under way
+        self._is_after_chunk = False  # its line end comes next
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes; return the body's among them. Raises BrokenBody."""
+        data = self._rest + data if self._rest else data
+        body = []
+        position = 0
+        while not self.ended:
+            if self._left:
+                part = data[position : position + self._left]
+                body.append(part)
+                position += len(part)
+                self._left -= len(part)
+                if self._left:
+                    break
+                self._is_after_chunk = True
+            end = data.find(b"\n", position)
+            if end < 0:
+                if len(data) - position > _LONGEST_LINE_BYTES:
+                    raise BrokenBody("a chunk's size is no line")
+                break
+            self._line(data[position:end].removesuffix(b"\r"))
+            position = end + 1
+        self._rest = b"" if self._left or self.ended else data[position:]
+        return b"".join(body)
+
+    def _line(self, line: bytes) -> None:
+        if self._is_after_chunk:
+            if line:
+                raise BrokenBody(f"a chunk is longer than its size: {line[:40]!r} follows")
+            self._is_after_chunk = False
+            return
+        size = _SIZE.fullmatch(line)
+        if size is None:
+            raise BrokenBody(f"no chunk's size: {line[:40]!r}")
+        self._left = int(size.group(1), 16)
+        self.ended = self._left == 0
+
+
+class _StampedIO(io.RawIOBase):
+    """A socket's bytes; `stamp` is the `time.perf_counter()` of the latest return of its recv."""
+
+    def __init__(self, sock: Any) -> None:
+        self.stamp = 0.0
+        self._recv_into = sock.recv_into
+        self._reference = sock.makefile("rb", buffering=0)  # until it closes, so does not `sock`
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._recv_into(buffer)
+        self.stamp = time.perf_counter()
+        return count
+
+    def close(self) -> None:
+        self._reference.close()
+        super().close()
+
+
+class Response(http.client.HTTPResponse):
+    """http.client's response, of which it reads the head; `arrivals` are the body."""
+
+    fp: io.BufferedReader
+
+    def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self._stamped = _StampedIO(sock)
+        self.fp.close()
+        self.fp = io.BufferedReader(self._stamped, sse.READ_SIZE_BYTES)
+
+    def arrivals(self, raw: sse.Readable) -> Iterator[sse.Arrival]:
+        """The body up to its end. `raw` is urllib3's response over this one, which takes off
+        a content encoding. Raises BrokenBody, OSError, urllib3's errors for an encoded body."""
+        if self.headers.get("Content-Encoding", "identity") != "identity":
+            for _, data in sse.arrivals(raw):
+                yield self._stamped.stamp, data
+            return
+        unchunker = Unchunker() if self.chunked else None
+        left = self.length  # None: the body ends with the connection
+        while left != 0:
+            data = self.fp.read1(sse.READ_SIZE_BYTES)
+            now = self._stamped.stamp
+            if not data:
+                if unchunker is not None or left is not None:
+                    raise BrokenBody("the body was cut off before its end")
+                return
+            if unchunker is not None:
+                data = unchunker.feed(data)
+            elif left is not None:
+                data = data[:left]
+                left -= len(data)
+            if data:
+                yield now, data
+            if unchunker is not None and unchunker.ended:
+                return
