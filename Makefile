@@ -1,13 +1,16 @@
 # Each target makes its own virtual environment; PYTHON chooses the interpreter.
 PYTHON ?= python3
 
-.PHONY: lab test slow lint bench clean
+.PHONY: lab test zoo slow lint bench noise clean
 
 lab: .venv/lab.installed
 	.venv/lab/bin/python -m pytest -v
 
 test: .venv/test.installed
 	.venv/test/bin/python -m pytest plugin/tests
+
+zoo: .venv/test.installed
+	.venv/test/bin/python -m pytest plugin/tests -m zoo
 
 slow: .venv/test.installed
 	.venv/test/bin/python -m pip install -q -e '.[local]'
@@ -21,7 +24,13 @@ lint: .venv/test.installed
 bench: .venv/bench.installed
 	.venv/bench/bin/python bench/unused_plugin.py
 	.venv/bench/bin/python bench/lab_cost.py
+	.venv/bench/bin/python bench/slots_polling.py
+	.venv/bench/bin/python bench/accuracy/growth.py
 	.venv/bench/bin/python bench/accuracy/run.py
+
+noise: .venv/bench.installed
+	.venv/bench/bin/python bench/noise/simulate.py bench/noise/series.json
+	.venv/bench/bin/python bench/noise/lab.py
 
 .venv/lab.installed: pyproject.toml
 	$(PYTHON) -m venv .venv/lab

@@ -114,8 +114,15 @@ class Response(http.client.HTTPResponse):
             return
         unchunker = Unchunker() if self.chunked else None
         left = self.length  # None: the body ends with the connection
+        buffer = memoryview(bytearray(sse.READ_SIZE_BYTES))
+        is_first = True
         while left != 0:
-            data = self.fp.read1(sse.READ_SIZE_BYTES)
+            # What came with the head lies in `fp`. A read into one's own buffer is the cheaper.
+            if is_first:
+                data = self.fp.read1(sse.READ_SIZE_BYTES)
+            else:
+                data = bytes(buffer[: self._stamped.readinto(buffer)])
+            is_first = False
             now = self._stamped.stamp
             if not data:
                 if unchunker is not None or left is not None:

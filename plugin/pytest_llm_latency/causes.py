@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
+from itertools import pairwise
 
 from .results import CancelCase
 from .timeline import COLD_SHARE, Timeline
@@ -10,7 +12,18 @@ from .timeline import COLD_SHARE, Timeline
 BURST_PIECES_AT_LEAST = 8
 BURST_SPAN_SHARE = 0.1
 BURST_SPAN_SHARE_OF_TOTAL = 0.02
-BURST_GENERATION_AT_LEAST_MS = 200.0
+BURST_GENERATION_AT_LEAST_MS = 50.0
+# Clumps that are closer together disturb no listener, and can come of scheduling.
+CLUMP_GAP_AT_LEAST_MS = 50.0
+CLUMPS_AT_LEAST = 3
+CLUMP_PIECES_AT_LEAST = 3
+CLUMP_BEATS_AT_LEAST = 3.0
+# Two clocks that measure the same stretch may differ by this share.
+CLOCK_SHARE = 0.05
+# A stamp that may be late by more than this share of what it shall prove proves nothing.
+LATE_SHARE = 0.2
+CANCEL_LATE_TOKENS_AT_LEAST = 16
+CANCEL_LATE_SHARE = 0.25
 _CONTEXT_CHARACTERS = 12
 
 
@@ -26,8 +39,8 @@ def burst(timeline: Timeline) -> Cause | None:
     """All pieces came together although their generation took time.
 
     Where the server says how long it generated, that is the measure; else pieces that all lie
-    in the last fiftieth of a long answer are a burst. Short generations are not judged: a
-    busy machine may wake this reader too late to tell.
+    in the last fiftieth of a long answer are a burst. Where this reader itself may have been
+    as late as that, the cause is `reader-behind`, which proves nothing.
     """
     pieces, total_ms = timeline.pieces, timeline.total_ms
     if len(pieces) < BURST_PIECES_AT_LEAST or total_ms is None:
@@ -35,24 +48,78 @@ def burst(timeline: Timeline) -> Cause | None:
     span_ms = pieces[-1].t_ms - pieces[0].t_ms
     generated_ms = timeline.predicted_ms
     if generated_ms is not None:
-        is_burst = (
-            generated_ms >= BURST_GENERATION_AT_LEAST_MS
-            and span_ms < BURST_SPAN_SHARE * generated_ms
-        )
+        held_ms = generated_ms - span_ms
+        is_burst = span_ms < BURST_SPAN_SHARE * generated_ms
     else:
-        is_burst = (
-            total_ms >= BURST_GENERATION_AT_LEAST_MS
-            and total_ms - pieces[0].t_ms < BURST_SPAN_SHARE_OF_TOTAL * total_ms
-        )
-    if not is_burst:
+        held_ms = pieces[0].t_ms
+        is_burst = total_ms - pieces[0].t_ms < BURST_SPAN_SHARE_OF_TOTAL * total_ms
+    if not is_burst or held_ms < BURST_GENERATION_AT_LEAST_MS:
         return None
-    moments = len({piece.t_ms for piece in pieces})
-    return Cause(
+    arrivals = len(timeline.arrivals)
+    reads = "1 read" if arrivals == 1 else f"{arrivals} reads"
+    shown = (
+        f"{len(pieces)} pieces came in {reads} within {span_ms:.1f} ms, after "
+        f"{pieces[0].t_ms / 1000:.1f} s"
+    )
+    if generated_ms is not None:
+        shown += f"; the server generated them in {generated_ms / 1000:.1f} s"
+    return _reader_behind(timeline, shown, held_ms) or Cause(
         "burst",
-        f"{len(pieces)} pieces came within {span_ms:.1f} ms ({moments} reads) after "
-        f"{pieces[0].t_ms / 1000:.1f} s: something between you and the model buffers, or the "
-        "server cuts up a finished answer. In nginx: proxy_buffering off, no gzip for "
-        "text/event-stream; or let the server send X-Accel-Buffering: no",
+        f"{shown}: something between you and the model buffers, or the server cuts up a finished "
+        "answer. In nginx: proxy_buffering off, no gzip for text/event-stream; or let the server "
+        "send X-Accel-Buffering: no",
+    )
+
+
+def coalesced(timeline: Timeline) -> Cause | None:
+    """The pieces came in clumps at a beat much slower than that of their generation."""
+    pieces, arrivals = timeline.pieces, timeline.arrivals
+    if len(arrivals) < CLUMPS_AT_LEAST:
+        return None
+    clump = statistics.median(map(len, arrivals))
+    gap_ms = statistics.median(b[0].t_ms - a[0].t_ms for a, b in pairwise(arrivals))
+    span_ms = pieces[-1].t_ms - pieces[0].t_ms
+    generated_ms = span_ms if timeline.predicted_ms is None else timeline.predicted_ms
+    beat_ms = generated_ms / len(pieces)
+    if clump < CLUMP_PIECES_AT_LEAST or gap_ms < max(
+        CLUMP_GAP_AT_LEAST_MS, CLUMP_BEATS_AT_LEAST * beat_ms
+    ):
+        return None
+    shown = (
+        f"{len(pieces)} pieces came in {len(arrivals)} clumps of {clump:g}, {gap_ms:.0f} ms apart"
+    )
+    return _reader_behind(timeline, shown, gap_ms * len(arrivals)) or Cause(
+        "coalesced",
+        f"{shown}: something on the way waits to fill its packets (HAProxy: option "
+        "http-no-delay; a TCP connection without TCP_NODELAY), or the server sends several "
+        "tokens at a time",
+    )
+
+
+def _reader_behind(timeline: Timeline, shown: str, held_ms: float) -> Cause | None:
+    """This process may itself have been late by a good share of `held_ms`."""
+    late_ms = timeline.jitter_ms + (timeline.cpu_wait_ms or 0.0)
+    if late_ms <= LATE_SHARE * held_ms:
+        return None
+    return Cause(
+        "reader-behind",
+        f"{shown}; but this process itself waited {late_ms:.0f} ms for a core: the machine is "
+        "too busy to tell who was late. Measure again when it is quiet",
+    )
+
+
+def clock_disagreement(timeline: Timeline) -> Cause | None:
+    """The first text came sooner than the server says that it was done with the prompt."""
+    ttft_ms, prompt_ms = timeline.ttft_ms, timeline.prompt_ms
+    if ttft_ms is None or prompt_ms is None:
+        return None
+    if ttft_ms + timeline.jitter_ms >= (1.0 - CLOCK_SHARE) * prompt_ms:
+        return None
+    return Cause(
+        "clock-disagreement",
+        f"the server says that it processed the prompt for {prompt_ms:.0f} ms, and the first "
+        f"text came after {ttft_ms:.0f} ms: something answers from a cache of responses and "
+        "repeats its numbers, or one of the two clocks is wrong",
     )
 
 
@@ -93,30 +160,47 @@ def _number(value: int | None) -> str:
     return "an unknown number of" if value is None else str(value)
 
 
-def cache_miss(second: Timeline) -> Cause:
-    """The same prompt was processed again."""
-    if second.cold is not False:
+def cache_miss(cold: Timeline, second: Timeline) -> Cause:
+    """A prompt that was known was processed again. Says where the two prompts part."""
+    if second.prompt_n is None:
+        return SAME_TIME
+    if second.cold is False:
         return Cause(
-            "cache-never-hits",
-            f"the same prompt was processed in full again ({_number(second.prompt_n)} tokens, "
-            f"{_number(second.cache_n)} reused): prompt caching is off or cache_prompt is dropped "
-            "on the way, another slot answered (try -np 1), or this model cannot roll its cache "
-            "back (sliding window: try --swa-full)",
+            "cache-time",
+            f"{second.cache_n} tokens were reused, and still the first text came no sooner: the "
+            "time goes elsewhere (queue, other load on the server)",
+        )
+    shown = f"{second.prompt_n} tokens were processed again, {_number(second.cache_n)} reused"
+    if cold.prompt != second.prompt:
+        return Cause(
+            "prompts-differ",
+            f"{shown}: the prompts part at {parting(cold.prompt, second.prompt)}. What changes "
+            "belongs at the end of a prompt: a cache holds what is before it",
+        )
+    before, after = cold.prompt_total, second.prompt_total
+    if before is not None and after is not None and before != after:
+        return Cause(
+            "prompt-changed-on-the-way",
+            f"{shown}: the same prompt had {before} tokens the first time and {after} the second: "
+            "something between you and the model rewrites it (a time, a session's number, the "
+            "history). Measure the server behind it directly, too",
         )
     return Cause(
-        "cache-time",
-        f"{second.cache_n} tokens were reused, and still the first text came no sooner: the time "
-        "goes elsewhere (queue, other load on the server)",
+        "cache-never-hits",
+        f"{shown}, of the same prompt, character for character: prompt caching is off or "
+        "cache_prompt is dropped on the way, another slot answered (try -np 1), the prompt is "
+        "shorter than the server's cache block, or this model cannot roll its cache back "
+        "(sliding window: try --swa-full)",
     )
 
 
-def changed_prefix_hit(leg: Timeline, prompt: str, changed_prompt: str) -> Cause:
+def changed_prefix_hit(known: Timeline, changed: Timeline) -> Cause:
     """A prompt that differs from its first character on was served from the cache."""
     return Cause(
         "changed-prefix-hit",
-        f"{leg.cache_n} tokens were reused although the prompts part at "
-        f"{parting(prompt, changed_prompt)}: does something answer from a "
-        "cache of responses, drop the system prompt, or shift the cache (--cache-reuse)?",
+        f"{changed.cache_n} tokens were reused although the prompts part at "
+        f"{parting(known.prompt, changed.prompt)}: does something answer from a cache of "
+        "responses, drop the system prompt, or shift the cache (--cache-reuse)?",
     )
 
 
@@ -161,6 +245,32 @@ def cancel_ignored(case: CancelCase) -> Cause:
         f"the slot {how}, {waited} after the close: the disconnect never reached the server. A "
         "proxy between? Measure the server behind it directly, too (--llm-url). In nginx: "
         "proxy_ignore_client_abort off",
+    )
+
+
+def cancel_late(case: CancelCase) -> Cause | None:
+    """The generation stopped, but went on for long after the close."""
+    after = case.tokens_after_close
+    rest = case.max_tokens - case.received_tokens
+    if after is None or after <= max(CANCEL_LATE_TOKENS_AT_LEAST, CANCEL_LATE_SHARE * rest):
+        return None
+    return Cause(
+        "cancel-late",
+        f"in generation, {after} more tokens were generated after the close of at most {rest}; "
+        "the next token is where a server can notice: something on the way holds the "
+        "disconnect back",
+    )
+
+
+def prefill_late(case: CancelCase) -> Cause:
+    """The whole prompt was processed although its reader had gone."""
+    return Cause(
+        "cancel-late-in-prefill",
+        f"the connection was closed {case.closed_at_ms:.0f} ms after the request, and all "
+        f"{case.prompt_processed} prompt tokens were processed still; at the end of a batch (by "
+        "default 2,048 tokens) a server can notice. A proxy that tells of a disconnect only when "
+        "it next sends (in HAProxy: option abortonclose; in nginx: proxy_ignore_client_abort "
+        "off)? Measure the server behind it directly, too",
     )
 
 

@@ -172,6 +172,7 @@ class Exchange:
         client, stamps = self._client, self._stamps
         full_body = {**body, **({"model": client.model} if client.model else {})}
         session, request, settings = client.prepare("POST", CHAT_PATH, full_body, stamps)
+        cpu_wait_before_ms = _cpu_wait_ms()
         reads: list[sse.Read] = []
         end: End | None = None
         response: requests.Response | None = None
@@ -202,6 +203,9 @@ class Exchange:
             session.close()
             stamps.close()
             self.closed_at = time.perf_counter()
+            cpu_wait_ms = _cpu_wait_ms()
+            if cpu_wait_ms is not None and cpu_wait_before_ms is not None:
+                cpu_wait_ms = round(cpu_wait_ms - cpu_wait_before_ms, 3)
             self.recording = Recording(
                 label=self._label,
                 request=Request("POST", CHAT_PATH, shown(request.headers), full_body),
@@ -212,6 +216,7 @@ class Exchange:
                 reads=tuple(reads),
                 end=end or self._end("broken", "interrupted"),
                 jitter_ms=client.jitter_ms,
+                cpu_wait_ms=cpu_wait_ms,
             )
             client.keep(self.recording)
 
@@ -293,6 +298,16 @@ def _since_s(started: float) -> float:
 
 def _since_ms(started: float) -> float:
     return round(_since_s(started) * 1000.0, 3)
+
+
+def _cpu_wait_ms() -> float | None:
+    """How long this thread has had work and no core to do it on, so far; None where the system
+    does not say (Linux does: Documentation/scheduler/sched-stats.rst of its sources)."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e6
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _root(error: BaseException, ambient: BaseException | None) -> BaseException:
@@ -419,12 +434,13 @@ class Client:
         """POST JSON to `path`, read the whole answer. Raises ServerError where none comes."""
         return self._query("POST", path, body, None)
 
-    def fetch(self, path: str, label: str) -> Recording:
-        """GET `path` as evidence: a recording with the answer in one read. Raises ServerError."""
-        reply = self.get(path)
+    def fetch(self, path: str, label: str, body: Mapping[str, Any] | None = None) -> Recording:
+        """GET `path`, or POST `body` to it, as evidence: a recording with the answer in one
+        read. Raises ServerError."""
+        reply = self.get(path) if body is None else self.post(path, body)
         recording = Recording(
             label=label,
-            request=Request("GET", path, {}, {}),
+            request=Request("GET" if body is None else "POST", path, {}, body or {}),
             status=reply.status,
             response_headers=(),
             connect_ms=None,

@@ -3,8 +3,8 @@
 A likelihood ratio on the logarithms of slow/fast, one a round. *Holds*: the true ratio is at
 least `ratio`; *broken*: it is 0.9 to 1.1; between them lies a grey zone in which neither is an
 error. The noise is a Student t of unknown scale, averaged with more weight on the noisy, and a
-fixed share of ruined rounds, so that no single one decides. Used only where a server counts no
-tokens: counts decide where they exist.
+fixed share of ruined rounds, so that no single one decides. Where a server counts tokens, the
+counts decide, and times only confirm them. docs/verdicts.md has the error rates.
 """
 
 from __future__ import annotations
@@ -24,6 +24,23 @@ _SCALES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # of a log-ratio; prior weight propor
 _SAME = (0.9, 0.95, 1.0, 1.05, 1.1)
 _LARGEST_RATIO = 60.0
 _STEP = 0.05
+_SAME_DIRECTION_SHARE = 7 / 8
+
+
+def enough(ratios: Sequence[float], counted: bool) -> bool:
+    """Whether a further round is needless. `counted`: token counts show the effect already, and
+    a first round whose times agree confirms them."""
+    if len(ratios) >= ROUNDS_AT_MOST:
+        return True
+    if counted:
+        return decide(ratios) == "holds" or (len(ratios) == 1 and ratios[0] >= RATIO)
+    return decide(ratios) is not None
+
+
+def same_direction(ratios: Sequence[float]) -> bool:
+    """Whether nearly all rounds have the slow one slower: with no difference at all, one set of
+    eight rounds in 28 would (a sign test). Enough to confirm counts, not to stand alone."""
+    return sum(ratio > 1.0 for ratio in ratios) >= _SAME_DIRECTION_SHARE * len(ratios)
 
 
 def decide(ratios: Sequence[float], ratio: float = RATIO) -> Literal["holds", "broken"] | None:

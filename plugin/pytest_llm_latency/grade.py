@@ -23,8 +23,9 @@ from .recording import End, Recording, Reply, Request, load
 from .relations import Verdict
 from .results import (
     CANCEL_CLOSE_AT,
-    CANCEL_NEXT,
+    CANCEL_OTHERS,
     CANCEL_PREFILL,
+    CANCEL_TOKENS,
     CacheResult,
     CancelResult,
     LogSpan,
@@ -259,7 +260,7 @@ class GradedLab:
         """Step 5."""
         found = self._parsed("cache.json")
         if self._index is None:
-            return CacheResult(found, {}, {})
+            return CacheResult(found, {})
         result = self._derived("cache", results.cache_result)
         self._proven("cache", {"cache.json": dump(result.cache)})
         return result
@@ -309,13 +310,21 @@ class GradedLab:
     ) -> CancelResult:
         cases = []
         for name in sorted(recordings, key=_case_order):
-            if name in ("slots", CANCEL_NEXT):
+            if name in CANCEL_OTHERS:
                 continue
+            tokens = recordings.get(CANCEL_TOKENS) if name == CANCEL_PREFILL else None
             span = spans.get(name)
             part = log[span.log_from : span.log_to] if log is not None and span else None
             try:
                 cases.append(
-                    results.cancel_case(name, recordings[name], self._polls(name), part, span)
+                    results.cancel_case(
+                        name,
+                        recordings[name],
+                        self._polls(name),
+                        part,
+                        span,
+                        results.tokens_counted(tokens),
+                    )
                 )
             except StreamError:
                 if name == CANCEL_CLOSE_AT:

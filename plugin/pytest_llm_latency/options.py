@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+INCONCLUSIVE = ("fail", "skip")
 SERVER_KINDS = ("auto", "url", "voice-llm", "llama-server", "local")
 DEFAULT_ARTIFACTS = Path("voice") / "llm"
 CHOSEN_BY_US = ("--host", "--port", "-m", "--model")
@@ -40,6 +41,7 @@ class Settings:
     log_command: str | None
     start_timeout_s: float
     max_bytes: int
+    inconclusive: str
     api_key_file: Path | None
     api_key: str | None = field(repr=False)
     sources: Mapping[str, str] = field(repr=False)
@@ -118,10 +120,13 @@ def _path(text: str) -> Path:
         raise ValueError("a path; there is no such user") from None
 
 
-def _server(text: str) -> str:
-    if text not in SERVER_KINDS:
-        raise ValueError("one of " + ", ".join(SERVER_KINDS))
-    return text
+def _one_of(values: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in values:
+            raise ValueError("one of " + ", ".join(values))
+        return text
+
+    return parse
 
 
 def _positive(text: str) -> float:
@@ -164,7 +169,7 @@ OPTIONS = (
     Option("gguf", _path, "model file for a server of our own", metavar="FILE"),
     Option(
         "server",
-        _server,
+        _one_of(SERVER_KINDS),
         "the way of having a server: " + ", ".join(SERVER_KINDS),
         default="auto",
         metavar="KIND",
@@ -199,6 +204,13 @@ OPTIONS = (
         "end an answer that is longer (default: 268435456)",
         default=256 * 1024 * 1024,
         metavar="N",
+    ),
+    Option(
+        "inconclusive",
+        _one_of(INCONCLUSIVE),
+        "what a verdict that noise hides does to its test: fail (default) or skip",
+        default="fail",
+        metavar="WHAT",
     ),
 )
 

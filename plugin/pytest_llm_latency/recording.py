@@ -53,7 +53,9 @@ class Recording:
     Times are milliseconds from the moment just before the request is sent, its connection
     being open; `connect_ms` is what opening it took before that. `status` is None and
     `headers_ms` is None where no answer came. `label` is "step/leg". Of two stamps that are
-    less than `jitter_ms` apart the reader cannot say more than that (0: not known).
+    less than `jitter_ms` apart the reader cannot say more than that (0: not known). For
+    `cpu_wait_ms` in all it had work and no core to do it on: so late a stamp may be (None: the
+    system does not say).
     """
 
     label: str
@@ -65,6 +67,7 @@ class Recording:
     reads: tuple[Read, ...]
     end: End
     jitter_ms: float = 0.0
+    cpu_wait_ms: float | None = None
 
     @property
     def body(self) -> bytes:
@@ -105,6 +108,7 @@ def dump(recording: Recording) -> str:
         "connect_ms": recording.connect_ms,
         "headers_ms": recording.headers_ms,
         "jitter_ms": recording.jitter_ms,
+        "cpu_wait_ms": recording.cpu_wait_ms,
     }
     end = {
         "end": recording.end.kind,
@@ -154,6 +158,7 @@ def load(text: str, where: str) -> Recording:
             reads=tuple(map(_load_read, middle)),
             end=End(last["end"], _moment(last["t_ms"]), str(last["detail"])),
             jitter_ms=_moment(head["jitter_ms"]),
+            cpu_wait_ms=None if head["cpu_wait_ms"] is None else _moment(head["cpu_wait_ms"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{where}: not a whole recording: {error!r}") from None

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from typing import Any, Literal
 from . import causes
 from .artifacts import CacheLeg, Cancel, Chunk, Health, PrefillRow, Props, Sentence, Ttft, check
 from .causes import Cause
-from .decision import decide
+from .decision import decide, same_direction
 from .errors import ArtifactError
 from .recording import Reply
 from .results import (
@@ -65,6 +65,11 @@ def _verdict(
     )
 
 
+def _outcome(cause: Cause) -> Outcome:
+    """Where this reader itself was late, nothing is proven."""
+    return "inconclusive" if cause.code == "reader-behind" else "broken"
+
+
 def milliseconds(value: float | None) -> str:
     """A time for people: four significant digits are all that a timing carries."""
     if value is None:
@@ -94,7 +99,7 @@ def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
     burst = causes.burst(timeline)
     if burst is not None or ttft >= total:
         cause = burst or Cause("one-piece", "the whole answer came in one read")
-        return Verdict(step, relation, "broken", numbers, cause)
+        return Verdict(step, relation, _outcome(cause), numbers, cause)
     if total - ttft <= timeline.jitter_ms:
         return Verdict(step, relation, "inconclusive", numbers, causes.within_jitter(timeline))
     return Verdict(step, relation, "holds", numbers)
@@ -123,7 +128,7 @@ def cached_below_uncached(uncached: Timeline, cached: Timeline, step: str = "own
     warm = causes.warm_leg("uncached", uncached)
     if warm is not None:
         return Verdict(step, relation, "inconclusive", numbers, warm)
-    return _pair(step, relation, cached, uncached, numbers, causes.cache_miss(cached))
+    return _pair(step, relation, cached, uncached, numbers, causes.cache_miss(uncached, cached))
 
 
 def _pair(
@@ -192,7 +197,19 @@ def sse_stream(result: SseResult) -> list[Verdict]:
         pieces_are_raw_content(result.raw, result.chunks),
         times_never_fall(result.chunks),
     ]
-    return [*verdicts, ttft_below_total(timeline, "sse")] if result.timed else verdicts
+    if not result.timed:
+        return verdicts
+    return [*verdicts, ttft_below_total(timeline, "sse"), comes_as_made(timeline, "sse")]
+
+
+def comes_as_made(timeline: Timeline, step: str = "own") -> Verdict:
+    """The pieces came as they were generated: neither in one burst nor in clumps."""
+    cause = causes.unusable(timeline) or causes.burst(timeline) or causes.coalesced(timeline)
+    numbers = f"{len(timeline.pieces)} pieces in {len(timeline.arrivals)} arrivals"
+    relation = "the pieces come as they are made"
+    if cause is not None:
+        return Verdict(step, relation, _outcome(cause), numbers, cause)
+    return Verdict(step, relation, "holds", numbers)
 
 
 def pieces_are_raw_content(raw: bytes, chunks: Sequence[Chunk]) -> Verdict:
@@ -249,8 +266,9 @@ def ttft(result: TtftResult) -> list[Verdict]:
     runs = result.ttft.runs
     judged = [ttft_below_total(timeline, "ttft") for timeline in result.timelines]
     failed = [verdict for verdict in judged if verdict.outcome != "holds"]
-    # One that is broken says more than one that is unclear.
+    # One that is broken says more than one that is unclear; and few of many say nothing.
     failed.sort(key=lambda verdict: verdict.outcome != "broken")
+    most_failed = len(failed) > len(judged) / 2
     worst = max(runs, key=lambda run: run.ttft_ms / run.total_ms if run.total_ms else math.inf)
     below = all(run.ttft_ms < run.total_ms for run in runs)
     medians = (
@@ -263,7 +281,7 @@ def ttft(result: TtftResult) -> list[Verdict]:
     one_piece = Cause("one-piece", "the answer came in one read")
     return [
         replace(failed[0], relation=relation, numbers=numbers)
-        if failed
+        if most_failed
         else _verdict("ttft", relation, below, numbers, one_piece),
         _verdict(
             "ttft",
@@ -279,56 +297,38 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     """Step 4."""
     rows = result.rows
     docs = ", ".join(str(row.docs) for row in rows)
-    prompt_n = [row.prompt_n for row in rows]
-    verdicts = []
-    for leg in (leg for legs in result.legs.values() for leg in legs):
+    legs = [leg for docs_legs in result.legs.values() for leg in docs_legs]
+    for leg in legs:
         warm = causes.warm_leg("uncached", leg)
         if warm is not None:
             return [Verdict("prefill", "long > short", "inconclusive", f"docs {docs}", warm)]
-    pairs = list(pairwise(rows))
+    by_count = f"prompt_n grows with the documents ({docs})"
+    by_time = f"ttft grows with the documents ({docs})"
+    times = ", ".join(milliseconds(row.ttft_ms) for row in rows)
+    in_order = all(_later(a, b, result.jitter_ms) for a, b in pairwise(rows))
+    prompt_n = [row.prompt_n for row in rows]
     known = [n for n in prompt_n if n is not None]
-    if not result.legs and len(known) < len(rows):
-        return [_no_count("prefill", f"prompt_n grows with the documents ({docs})")]
-    if len(known) == len(rows):
-        steps_n = list(pairwise(known))
-        flat = next((pair for pair in steps_n if pair[0] >= pair[1]), steps_n[0])
-        verdicts.append(
-            _verdict(
-                "prefill",
-                f"prompt_n grows with the documents ({docs})",
-                all(a < b for a, b in steps_n),
-                ", ".join(map(count, prompt_n)) + " tokens",
-                causes.prefill_flat(*flat),
-            )
-        )
-    falling = next((p for p in pairs if not _later(*p, result.jitter_ms)), pairs[0])
-    if not verdicts and result.legs:  # no counts: the times must decide
-        undecided = _by_time("prefill", f"ttft grows with the documents ({docs})", result.ratios())
-        if undecided is not None:
-            return [undecided]
-    by_time = _verdict(
-        "prefill",
-        f"ttft grows with the documents ({docs})",
-        all(_later(a, b, result.jitter_ms) for a, b in pairs),
-        ", ".join(milliseconds(row.ttft_ms) for row in rows),
-        causes.prefill_flat(falling[0].prompt_n, falling[1].prompt_n),
-    )
-    return [*verdicts, _counts_decide(by_time, verdicts, bool(result.legs))]
+    if len(known) < len(rows):
+        if not result.legs:
+            return [_no_count("prefill", by_count)]
+        verdicts = [_times_decide("prefill", by_time, times, in_order, result.ratios())]
+        return verdicts + _clock("prefill", legs)
+    steps_n = list(pairwise(known))
+    flat = next((pair for pair in steps_n if pair[0] >= pair[1]), steps_n[0])
+    grows = all(a < b for a, b in steps_n)
+    cause = causes.prefill_flat(*flat)
+    numbers = ", ".join(map(count, prompt_n)) + " tokens"
+    verdicts = [_verdict("prefill", by_count, grows, numbers, cause)]
+    if not result.legs or not grows:
+        verdicts.append(_verdict("prefill", by_time, in_order, times, cause))
+    else:
+        verdicts.append(_times_confirm("prefill", by_time, times, in_order, result.ratios(), cause))
+    return verdicts + _clock("prefill", legs)
 
 
 def _later(soon: PrefillRow | CacheLeg, late: PrefillRow | CacheLeg, jitter_ms: float) -> bool:
     """Whether `late` had its first text later, by more than two stamps differ by for nothing."""
     return late.ttft_ms - soon.ttft_ms > jitter_ms
-
-
-def _counts_decide(by_time: Verdict, by_count: Sequence[Verdict], measured: bool) -> Verdict:
-    """Times that contradict counts which hold, in three rounds, are noise, not a fault of the
-    server. In a file made by hand they break the contract."""
-    outcomes = [verdict.outcome for verdict in by_count if "prompt_n" in verdict.relation]
-    holds = bool(outcomes) and set(outcomes) == {"holds"}
-    if by_time.outcome == "broken" and holds and measured:
-        return replace(by_time, outcome="inconclusive")
-    return by_time
 
 
 def _no_count(step: str, relation: str) -> Verdict:
@@ -337,34 +337,81 @@ def _no_count(step: str, relation: str) -> Verdict:
     return Verdict(step, relation, "not measurable", "no count", cause)
 
 
-def _by_time(step: str, relation: str, ratios: Sequence[float]) -> Verdict | None:
-    """The verdict where times alone do not show a difference; None: they do."""
+def _spread(numbers: str, ratios: Sequence[float]) -> str:
+    """With the effect (the median ratio of the rounds) and the noise (the factor by which a
+    typical round misses it)."""
+    if len(ratios) < 2:
+        return numbers
+    effect = statistics.median(ratios)
+    noise = statistics.median(max(ratio / effect, effect / ratio) for ratio in ratios)
+    return f"{numbers}; effect x{effect:.2f}, noise x{noise:.2f} in {len(ratios)} rounds"
+
+
+def _times_decide(
+    step: str, relation: str, times: str, in_order: bool, ratios: Sequence[float]
+) -> Verdict:
+    """The server counts no tokens: the rule judges the rounds. The artifact's own numbers must
+    show it, too, for a verdict that holds."""
     decided = decide(ratios)
-    if decided == "holds":
-        return None
-    numbers = "ratios of ttft " + ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    numbers = _spread(times, ratios) + "; count not reported"
     if decided == "broken":
         return Verdict(step, relation, "broken", numbers, causes.SAME_TIME)
+    if decided == "holds" and in_order:
+        return Verdict(step, relation, "holds", numbers)
     return Verdict(step, relation, "inconclusive", numbers, causes.NOISE)
+
+
+def _times_confirm(
+    step: str,
+    relation: str,
+    times: str,
+    in_order: bool,
+    ratios: Sequence[float],
+    cause: Cause,
+) -> Verdict:
+    """The counts show the effect. Times that do not follow are noise, or time that goes
+    elsewhere; a fault of the server they do not prove."""
+    if in_order and (decide(ratios) == "holds" or same_direction(ratios)):
+        return Verdict(step, relation, "holds", times)
+    return Verdict(step, relation, "inconclusive", _spread(times, ratios), cause)
+
+
+def _clock(step: str, legs: Iterable[Timeline]) -> list[Verdict]:
+    """The first text comes no sooner than the server itself was done with the prompt; nothing
+    where no server's time is known."""
+    timed = [leg for leg in legs if leg.prompt_ms is not None and leg.ttft_ms is not None]
+    if not timed:
+        return []
+    cause = next(filter(None, map(causes.clock_disagreement, timed)), None)
+    closest = min(timed, key=lambda leg: _above(leg.ttft_ms, leg.prompt_ms))
+    numbers = (
+        f"closest: {milliseconds(closest.ttft_ms)}, the server's {milliseconds(closest.prompt_ms)}"
+    )
+    return [_verdict(step, "ttft >= the server's own prompt time", cause is None, numbers, cause)]
+
+
+def _above(ttft_ms: float | None, prompt_ms: float | None) -> float:
+    return (ttft_ms or 0.0) / max(prompt_ms or 0.0, 0.001)
 
 
 def cache(result: CacheResult) -> list[Verdict]:
     """Step 5: cached < uncached, by tokens and by time, against both cold legs."""
     artifact, second = result.cache, result.cache.second
     all_legs = (artifact.first, second, artifact.changed_prefix)
-    if not result.legs and any(leg.prompt_n is None for leg in all_legs):
+    counted = all(leg.prompt_n is not None for leg in all_legs)
+    if not result.legs and not counted:
         return [_no_count("cache", "cached < uncached in prompt_n")]
     missed = hit = Cause("cache-never-hits", "the same prompt was not cheaper the second time")
     if result.legs:
-        legs, prompts = result.legs, result.prompts
+        legs = result.legs
         for leg in legs["first"]:
             warm = causes.warm_leg("first", leg)
             if warm is not None:
                 return [Verdict("cache", "cached < uncached", "inconclusive", "no cold leg", warm)]
-        missed = hit = causes.cache_miss(legs["second"][-1])
+        missed = hit = causes.cache_miss(legs["first"][-1], legs["second"][-1])
         changed = next((leg for leg in legs["changed_prefix"] if leg.cold is False), None)
         if changed is not None:
-            hit = causes.changed_prefix_hit(changed, prompts["second"], prompts["changed_prefix"])
+            hit = causes.changed_prefix_hit(legs["second"][-1], changed)
             if second.prompt_n is not None and second.prompt_n < (changed.prompt_n or 0):
                 numbers = f"{count(changed.cache_n)} of {count(changed.prompt_total)} tokens reused"
                 relation = "a changed front is not in the cache"
@@ -374,30 +421,21 @@ def cache(result: CacheResult) -> list[Verdict]:
         ("first", artifact.first, missed),
         ("changed_prefix", artifact.changed_prefix, hit),
     ):
-        if cold_leg.prompt_n is not None and second.prompt_n is not None:
-            verdicts.append(
-                _verdict(
-                    "cache",
-                    f"second < {name} in prompt_n",
-                    second.prompt_n < cold_leg.prompt_n,
-                    f"{count(second.prompt_n)} against {count(cold_leg.prompt_n)} tokens",
-                    cause,
-                )
-            )
-        elif result.legs:  # no counts: the times must decide
-            unclear = _by_time("cache", f"second < {name} in ttft", result.ratios(name))
-            if unclear is not None:
-                verdicts.append(unclear)
-                continue
-        by_time = _verdict(
-            "cache",
-            f"second < {name} in ttft",
-            _later(second, cold_leg, result.jitter_ms),
-            f"{milliseconds(second.ttft_ms)} against {milliseconds(cold_leg.ttft_ms)}",
-            cause,
-        )
-        verdicts.append(_counts_decide(by_time, verdicts, bool(result.legs)))
-    return verdicts
+        relation = f"second < {name} in ttft"
+        times = f"{milliseconds(second.ttft_ms)} against {milliseconds(cold_leg.ttft_ms)}"
+        in_order = _later(second, cold_leg, result.jitter_ms)
+        ratios = result.ratios(name)
+        if cold_leg.prompt_n is None or second.prompt_n is None:
+            verdicts.append(_times_decide("cache", relation, times, in_order, ratios))
+            continue
+        less = second.prompt_n < cold_leg.prompt_n
+        numbers = f"{count(second.prompt_n)} against {count(cold_leg.prompt_n)} tokens"
+        verdicts.append(_verdict("cache", f"second < {name} in prompt_n", less, numbers, cause))
+        if not result.legs or not less:
+            verdicts.append(_verdict("cache", relation, in_order, times, cause))
+        else:
+            verdicts.append(_times_confirm("cache", relation, times, in_order, ratios, cause))
+    return verdicts + _clock("cache", [leg for legs in result.legs.values() for leg in legs])
 
 
 def sentence(result: SentenceResult) -> list[Verdict]:
@@ -409,15 +447,14 @@ def sentence(result: SentenceResult) -> list[Verdict]:
     if result.timeline is None:  # by hand: white space around either is no matter
         text, cut = text.strip(), cut.strip()
     is_prefix = text.startswith(cut)
+    relation = "ttft <= first sentence <= total"
+    times = (artifact.ttft_ms, artifact.first_sentence_ms, artifact.total_ms)
+    numbers = " <= ".join(map(milliseconds, times))
+    order = Cause("order", "the times are not in order")
     return [
-        _verdict(
-            "sentence",
-            "ttft <= first sentence <= total",
-            in_order and burst is None,
-            f"{milliseconds(artifact.ttft_ms)} <= {milliseconds(artifact.first_sentence_ms)} <= "
-            f"{milliseconds(artifact.total_ms)}",
-            burst or Cause("order", "the times are not in order"),
-        ),
+        Verdict("sentence", relation, _outcome(burst), numbers, burst)
+        if burst is not None
+        else _verdict("sentence", relation, in_order, numbers, order),
         _verdict(
             "sentence",
             "first_sentence is a prefix of text",
@@ -452,6 +489,7 @@ def cancel(result: CancelResult) -> list[Verdict]:
             Cause("answer-ended", "the answer ended before the close, which proves nothing"),
         ),
         _slot_goes_idle(result, case),
+        *_prefill_stops(result),
     ]
     if result.log_source is not None:
         verdicts.append(
@@ -494,17 +532,41 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
         numbers += ", by /slots alone (no log)"
     if case is None:
         return _verdict("cancel", relation, True, numbers)
-    ran_on = next((one for one in result.cases if one.stop == "ran on"), None)
+    in_generation = [one for one in result.cases if one.phase == "generation"]
+    ran_on = next((one for one in in_generation if one.stop == "ran on"), None)
     if ran_on is not None or idle_ms is None:
         ignored = causes.cancel_ignored(ran_on or case)
         shown = milliseconds((ran_on or case).waited_ms)
         return Verdict("cancel", relation, "broken", f"busy until {shown} after the close", ignored)
     numbers += f" (to within {milliseconds(case.resolution_ms)})"
-    if any(one.seen_busy is False and one.phase == "generation" for one in result.cases):
+    if any(one.seen_busy is False for one in in_generation):
         return Verdict("cancel", relation, "inconclusive", numbers, causes.SLOTS_BLIND)
+    late = next(filter(None, map(causes.cancel_late, in_generation)), None)
+    if late is not None:
+        return Verdict("cancel", relation, "broken", numbers, late)
     if all(one.stop != "stopped" for one in result.cases):
         return Verdict("cancel", relation, "inconclusive", numbers, causes.CANCEL_UNPROVEN)
     return Verdict("cancel", relation, "holds", numbers)
+
+
+def _prefill_stops(result: CancelResult) -> list[Verdict]:
+    """Nothing where it cannot be judged: the prompt's tokens are not counted, or it was
+    processed too fast for a close to be seen."""
+    case = next((one for one in result.cases if one.phase == "prefill"), None)
+    if (
+        case is None
+        or case.stop == "unknown"
+        or None in (case.prompt_processed, case.prompt_tokens)
+    ):
+        return []
+    relation = "a close in prefill stops it"
+    numbers = (
+        f"{count(case.prompt_processed)} of {count(case.prompt_tokens)} tokens processed, idle "
+        f"{milliseconds(case.idle_after_ms)} after the close"
+    )
+    return [
+        _verdict("cancel", relation, case.stop == "stopped", numbers, causes.prefill_late(case))
+    ]
 
 
 def report(result: ReportResult) -> list[Verdict]:

@@ -18,7 +18,7 @@ from .errors import ArtifactError, ConfigError, StreamError
 from .plan import salt_of
 from .recording import Recording, Reply
 from .serverlog import cancel_line
-from .slots import Poll, answer_of, slots_state
+from .slots import Poll, answer_of, generated, slots_state
 from .timeline import Timeline, derive, first_sentence
 
 Recordings = Mapping[str, Recording]
@@ -28,13 +28,20 @@ Stop = Literal["stopped", "ran on", "unknown"]
 SALTED = "salted-"
 # The changed suffix comes while the slot still holds the prompt that it shares its front with.
 CACHE_LEGS = ("first", "second", "changed_suffix", "changed_prefix")
+CACHE_COLD = ("first", "changed_prefix")
 CANCEL_NEXT = "next"
 CANCEL_PREFILL = "prefill"
+CANCEL_TOKENS = "prefill-tokens"
+CANCEL_SLOTS = "slots"
+CANCEL_OTHERS = (CANCEL_SLOTS, CANCEL_NEXT, CANCEL_TOKENS)  # recordings that are no closes
 CANCEL_CLOSE_AT = "close-at"
 CANCEL_FIRST_PIECE = "first-piece"
 # A slot that is idle in less than this share of the time that the rest of the answer needs
 # did not generate it.
 STOPPED_SHARE = 0.5
+PREFILL_DONE_SHARE = 0.95
+PREFILL_NOTICE_MS = 1200.0
+BATCH_TOKENS = 2048
 
 
 def usable(recording: Recording) -> Timeline:
@@ -140,8 +147,8 @@ class SseResult:
 
 
 def sse_result(recordings: Recordings) -> SseResult:
-    """From the recording "stream"."""
-    recording = _leg(recordings, "stream")
+    """From the recording "stream", or "stream-2" where it was asked for once more."""
+    recording = recordings.get("stream-2") or _leg(recordings, "stream")
     timeline = derive(recording)
     chunks = tuple(Chunk(piece.t_ms, piece.text) for piece in timeline.pieces)
     return SseResult(recording.body, chunks, timeline)
@@ -237,12 +244,11 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class CacheResult:
-    """Step 5. `legs` are the timelines by name, one a round; `prompts` the system prompts of
-    the last, to say where two of them part; both empty where only the file is there."""
+    """Step 5. `legs` are the timelines by name, one a round; empty where only the file is
+    there."""
 
     cache: Cache
     legs: Mapping[str, Sequence[Timeline]]
-    prompts: Mapping[str, str]
 
     @property
     def jitter_ms(self) -> float:
@@ -279,16 +285,7 @@ def cache_result(recordings: Recordings) -> CacheResult:
         },
         salt=_salt(found["first"][0], salted),
     )
-    return CacheResult(
-        cache,
-        timelines,
-        {name: _system_prompt(found[name][-1]) for name in CACHE_LEGS},
-    )
-
-
-def _system_prompt(recording: Recording) -> str:
-    messages = recording.request.body.get("messages") or [{}]
-    return str(messages[0].get("content", ""))
+    return CacheResult(cache, timelines)
 
 
 @dataclass(frozen=True)
@@ -325,7 +322,9 @@ class CancelCase:
     not asked. `phase` is what the close fell into: "ended" if the answer was complete by
     then. `stop` says whether the generation stopped, or ran on to its own end. `idle_after_ms`
     counts from the close, None: not seen idle, or no `/slots`; the slot was last seen busy
-    `resolution_ms` before that. `log_line` names our task."""
+    `resolution_ms` before that. `log_line` names our task. `tokens_after_close` is what was
+    generated after the close; in prefill `prompt_processed` of `prompt_tokens` were processed
+    when the slot went idle; each None where the server does not say."""
 
     name: str
     phase: Phase
@@ -337,6 +336,9 @@ class CancelCase:
     idle_after_ms: float | None
     resolution_ms: float | None
     waited_ms: float | None
+    tokens_after_close: int | None
+    prompt_processed: int | None
+    prompt_tokens: int | None
     log_line: str | None
     log_span: LogSpan | None
 
@@ -362,12 +364,15 @@ def cancel_case(
     polls: Sequence[Poll],
     log: bytes | None,
     log_span: LogSpan | None,
+    prompt_tokens: int | None = None,
 ) -> CancelCase:
     """One close, from the stream's recording, the answers of `/slots`, and the part of the
-    log that `log_span` names. Raises StreamError if there was no answer to close."""
+    log that `log_span` names. `prompt_tokens` is the server's own count of the prompt. Raises
+    StreamError if there was no answer to close."""
     timeline = derive(recording)
     if timeline.error is not None:
         raise StreamError(f"{recording.label}: {timeline.error}")
+    generated_tokens = generated(polls)
     before = [poll for poll in polls if poll.asked_ms < 0]
     polls = [poll for poll in polls if poll.asked_ms >= 0]
     idle = slots_state(polls)
@@ -375,13 +380,19 @@ def cancel_case(
     line = cancel_line(log) if log is not None else None
     phase: Phase = "generation" if timeline.pieces else "prefill"
     stop: Stop = "unknown"
+    finished = polls[-1].answer.finished if polls else None
+    processed = None
+    if phase == "prefill" and idle.idle_after_ms is not None:
+        processed = polls[-1].answer.tokens
     if timeline.done or timeline.finish_reason or timeline.closed_at_ms is None:
         phase = "ended"
+    elif phase == "prefill" and processed is not None and prompt_tokens is not None:
+        stop = _prefill_stop(polls, processed, prompt_tokens)
     elif line is not None:
         stop = "stopped"
-    elif phase == "generation" and polls and polls[-1].finished is not None:
+    elif phase == "generation" and finished is not None:
         # (In prefill the slot still says what its task before had come to.)
-        if not polls[-1].finished:
+        if not finished:
             stop = "stopped"
         elif polls[0].busy:
             stop = "ran on"
@@ -402,9 +413,28 @@ def cancel_case(
         idle_after_ms=idle.idle_after_ms,
         resolution_ms=idle.resolution_ms,
         waited_ms=polls[-1].answered_ms if polls else None,
+        tokens_after_close=None
+        if generated_tokens is None or phase != "generation"
+        else max(generated_tokens - len(timeline.pieces), 0),
+        prompt_processed=processed,
+        prompt_tokens=prompt_tokens if phase == "prefill" else None,
         log_line=line,
         log_span=log_span,
     )
+
+
+def _prefill_stop(polls: Sequence[Poll], processed: int, prompt_tokens: int) -> Stop:
+    """Whether a close in prefill stopped it. One that ran through counts as "ran on" only where
+    it had the time to be seen: a server looks at the client's socket once a second or so, and
+    finishes the batch under way (by default 2,048 tokens) at its own rate."""
+    if processed < PREFILL_DONE_SHARE * prompt_tokens:
+        return "stopped"
+    busy_ms = max((poll.asked_ms for poll in polls if poll.busy), default=None)
+    if busy_ms is None:
+        return "unknown"
+    fastest = prompt_tokens / busy_ms  # tokens a millisecond; it took at least that long
+    bound = fastest * PREFILL_NOTICE_MS + BATCH_TOKENS
+    return "ran on" if bound < PREFILL_DONE_SHARE * prompt_tokens else "unknown"
 
 
 def _rest_ms(timeline: Timeline, max_tokens: int) -> float | None:
@@ -421,7 +451,7 @@ def cancel_result(
 ) -> CancelResult:
     """From the closes in the order in which they were made, and the recordings "slots" (the
     first answer of `/slots`) and "next"."""
-    slots = _reply(_leg(recordings, "slots"))
+    slots = _reply(_leg(recordings, CANCEL_SLOTS))
     by_name = {case.name: case for case in cases}
     if CANCEL_CLOSE_AT not in by_name:
         raise ArtifactError(f"the evidence lacks the request {CANCEL_CLOSE_AT!r}")
@@ -444,6 +474,13 @@ def cancel_result(
         log_line=contract.log_line,
         next_error=_error(_leg(recordings, CANCEL_NEXT)),
     )
+
+
+def tokens_counted(recording: Recording | None) -> int | None:
+    """The tokens in an answer of `/tokenize`; None where there is none."""
+    body = _reply(recording).json() if recording is not None else None
+    tokens = body.get("tokens") if isinstance(body, dict) else None
+    return len(tokens) if isinstance(tokens, list) else None
 
 
 def _error(recording: Recording) -> str | None:

@@ -68,19 +68,22 @@ class Session:
         raise NotImplementedError
 
     def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:  # noqa: ARG002
-        """Keep the verdicts; fail on what is broken or inconclusive, skip on what cannot be
-        measured, with their words."""
+        """Keep the verdicts; fail on what is broken or (unless told to skip) inconclusive, skip
+        on what cannot be measured, with their words."""
         __tracebackhide__ = True
         self._verdicts.extend(verdicts)
-        bad = [v for v in verdicts if v.outcome in ("broken", "inconclusive")]
+        failing = (
+            ("broken", "inconclusive") if self.settings.inconclusive == "fail" else ("broken",)
+        )
+        bad = [v for v in verdicts if v.outcome in failing]
         if bad:
             lines = [inert(line) for verdict in bad[:3] for line in verdict.lines()]
             if len(bad) > 3:
                 lines.append(f"(and {len(bad) - 3} more, in the table below)")
             pytest.fail("\n".join(lines), pytrace=False)
-        missing = [v for v in verdicts if v.outcome == "not measurable"]
-        if missing:
-            pytest.skip("; ".join(inert(v.cause.sentence) for v in missing if v.cause))
+        unproven = [v for v in verdicts if v.outcome != "holds"]
+        if unproven:
+            pytest.skip("; ".join(inert(v.cause.sentence) for v in unproven if v.cause))
 
     def reported(self, step: str, report: pytest.TestReport) -> None:
         """A step's test has ended."""

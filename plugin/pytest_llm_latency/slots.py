@@ -14,11 +14,14 @@ from . import sse
 class Answer:
     """`busy`: slots that are processing, None if the answer does not say; then `missing`
     says why. `finished`: the slot of the latest task has no next token, so that its answer
-    came to its own end; None: not said."""
+    came to its own end; None: not said. `tokens`: what that slot holds, prompt and answer;
+    `decoded`: of them, generated while it is busy; None: not said."""
 
     busy: int | None
     missing: str | None = None
     finished: bool | None = None
+    tokens: int | None = None
+    decoded: int | None = None
 
 
 def answer_of(status: int, body: bytes | str) -> Answer:
@@ -36,7 +39,14 @@ def answer_of(status: int, body: bytes | str) -> Answer:
     if None in states:
         return Answer(None, "the slots of /slots have neither is_processing nor state")
     latest = max(value, key=lambda slot: _number(slot.get("id_task")))
-    return Answer(sum(map(bool, states)), finished=_is_finished(latest))
+    token = _next_token(latest)
+    has_next = token.get("has_next_token")
+    return Answer(
+        sum(map(bool, states)),
+        finished=not has_next if isinstance(has_next, bool) else None,
+        tokens=_count(latest.get("n_prompt_tokens")),
+        decoded=_count(token.get("n_decoded")),
+    )
 
 
 def _is_busy(slot: Any) -> bool | None:
@@ -51,12 +61,16 @@ def _number(value: Any) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _is_finished(slot: Any) -> bool | None:
+def _next_token(slot: dict[str, Any]) -> dict[str, Any]:
+    """What a slot says of its next token, in a list or not; empty where it does not."""
     token = slot.get("next_token")
     if isinstance(token, list) and token:
         token = token[0]
-    has_next = token.get("has_next_token") if isinstance(token, dict) else None
-    return not has_next if isinstance(has_next, bool) else None
+    return token if isinstance(token, dict) else {}
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True)
@@ -69,15 +83,15 @@ class Poll:
     body: str
 
     @property
-    def busy(self) -> bool | None:
-        """Whether a slot is processing, None if the answer does not say."""
-        busy = answer_of(self.status, self.body).busy
-        return None if busy is None else busy > 0
+    def answer(self) -> Answer:
+        """What the answer says."""
+        return answer_of(self.status, self.body)
 
     @property
-    def finished(self) -> bool | None:
-        """Whether the latest task came to its own end, None if the answer does not say."""
-        return answer_of(self.status, self.body).finished
+    def busy(self) -> bool | None:
+        """Whether a slot is processing, None if the answer does not say."""
+        busy = self.answer.busy
+        return None if busy is None else busy > 0
 
 
 def dump_polls(polls: Sequence[Poll]) -> str:
@@ -97,6 +111,21 @@ class Idle:
 
     idle_after_ms: float | None
     resolution_ms: float | None
+
+
+def generated(polls: Sequence[Poll]) -> int | None:
+    """Tokens that the answer had when its slot was first seen idle: what the slot then holds,
+    the prompt taken off, which an answer of `/slots` in generation gives. None: not said."""
+    prompt = None
+    for poll in polls:
+        answer = poll.answer
+        if answer.tokens is None:
+            continue
+        if answer.busy and answer.decoded:
+            prompt = answer.tokens - answer.decoded
+        elif answer.busy == 0 and poll.asked_ms >= 0:
+            return answer.tokens - prompt if prompt is not None else None
+    return None
 
 
 def slots_state(polls: Sequence[Poll]) -> Idle:

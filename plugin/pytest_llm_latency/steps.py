@@ -13,21 +13,26 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from . import sse
 from .artifacts import Chunk
+from .causes import Cause, burst, coalesced
 from .client import Client, Exchange
-from .decision import ROUNDS_AT_MOST, decide
+from .decision import enough
 from .errors import ConfigError, ServerError, StreamError
 from .plan import Messages, Plan, new_salt
 from .recording import Recording, Reply
 from .results import (
+    BATCH_TOKENS,
+    CACHE_COLD,
     CACHE_LEGS,
     CANCEL_CLOSE_AT,
     CANCEL_FIRST_PIECE,
     CANCEL_NEXT,
     CANCEL_PREFILL,
+    CANCEL_SLOTS,
+    CANCEL_TOKENS,
     SALTED,
     CacheResult,
     CancelCase,
@@ -44,6 +49,7 @@ from .results import (
     prefill_result,
     sentence_result,
     server_result,
+    tokens_counted,
     too_long_words,
     ttft_result,
     usable,
@@ -53,9 +59,8 @@ from .serverlog import cancel_line
 from .slots import Poll, answer_of, dump_polls
 from .timeline import Timeline, derive
 
-# Where times contradict the counts, the medians of three rounds count.
-ROUNDS = 3
 PREFILL_CASE_CLOSE_AT_MS = 100.0
+PREFILL_TOKENS = 2 * BATCH_TOKENS
 # In prefill a llama.cpp server looks at the client's socket after a second without news,
 # and every answer that it gives, /slots included, restarts that second.
 POLL_IN_PREFILL_S = 1.3
@@ -140,12 +145,20 @@ def context_size(props: Reply) -> int:
         return 0
 
 
-def count_tokens(client: Client, messages: Messages) -> int | None:
-    """The tokens of a chat prompt by the server's own count; None where it offers none."""
+def token_question(client: Client, messages: Messages) -> dict[str, Any] | None:
+    """What to ask /tokenize to have a chat prompt counted; None where the server offers no
+    templates."""
     prompt = client.post("/apply-template", {"messages": messages}).json()
     if not isinstance(prompt, dict) or "prompt" not in prompt:
         return None
-    question = {"content": prompt["prompt"], "add_special": True, "parse_special": True}
+    return {"content": prompt["prompt"], "add_special": True, "parse_special": True}
+
+
+def count_tokens(client: Client, messages: Messages) -> int | None:
+    """The tokens of a chat prompt by the server's own count; None where it offers none."""
+    question = token_question(client, messages)
+    if question is None:
+        return None
     tokens = client.post("/tokenize", question).json()
     found = tokens.get("tokens") if isinstance(tokens, dict) else None
     return len(found) if isinstance(found, list) else None
@@ -167,7 +180,9 @@ def _cold(
     if warm is None:
         return legs, None
     why = (
-        "the server counts no reused tokens"
+        f"the server's counts contradict each other ({warm.counts_conflict})"
+        if warm.counts_conflict is not None
+        else "the server counts no reused tokens"
         if warm.cold is None
         else f"{warm.cache_n} of {warm.prompt_total} prompt tokens were in the cache already"
     )
@@ -180,13 +195,28 @@ def _prefix(salt: str | None) -> str:
     return SALTED if salt else ""
 
 
-def _more_rounds(measure: Callable[[str | None, int], Legs], salt: str | None) -> Legs:
-    """What is missing of three salted rounds. Without a salt a further round would find what
-    an earlier one left in the cache, on a server with slots or a cache of prompts."""
-    legs: Legs = {}
-    for number in range(1 if salt is None else 2, ROUNDS + 1):
-        legs |= measure(new_salt(), number)
-    return legs
+R = TypeVar("R", PrefillResult, CacheResult)
+
+
+def _in_rounds(
+    legs: Legs,
+    salt: str | None,
+    measure: Callable[[str | None, int], Legs],
+    derive_result: Callable[[Legs], R],
+    is_enough: Callable[[R], bool],
+) -> R:
+    """The result of the first round, or of as many salted ones as are needed.
+
+    Without a salt a further round would find what an earlier one left in the cache, on a server
+    with slots or a cache of prompts: the unsalted round then counts no more.
+    """
+    result = derive_result(legs)
+    number = 1 if salt is None else 2
+    while not is_enough(result):
+        legs = {**legs, **measure(new_salt(), number)}
+        result = derive_result(legs)
+        number += 1
+    return result
 
 
 def measure_server(bench: Bench) -> ServerResult:
@@ -198,9 +228,27 @@ def measure_server(bench: Bench) -> ServerResult:
 
 
 def measure_sse(bench: Bench) -> SseResult:
-    """Step 2, with the very `stream()` that the run directory gets a copy of."""
-    bench.progress("sse")
-    exchange = Exchange(bench.client, "sse/stream")
+    """Step 2, with the very `stream()` that the run directory gets a copy of. A stream that did
+    not come as it was made is asked for once more: one says little on a busy machine."""
+    result = _stream(bench, "stream")
+    held_back = _held_back(result.timeline)
+    if held_back is not None:
+        result = _stream(bench, "stream-2")
+        if _held_back(result.timeline) is None:
+            bench.note("sse", f"a first stream did not come as it was made ({held_back.code})")
+    timeline = result.timeline
+    if not timeline.done and timeline.finish_reason is not None:
+        bench.note("sse", "the stream ended without data: [DONE], with a finish_reason before")
+    return result
+
+
+def _held_back(timeline: Timeline) -> Cause | None:
+    return burst(timeline) or coalesced(timeline)
+
+
+def _stream(bench: Bench, leg: str) -> SseResult:
+    bench.progress(f"sse {leg}")
+    exchange = Exchange(bench.client, f"sse/{leg}")
     raw = io.BytesIO()
     pieces: list[dict[str, Any]] = []
     # Where the stream fails, the timeline has the words, and the relation judges them.
@@ -214,8 +262,6 @@ def measure_sse(bench: Bench) -> SseResult:
         chunks = tuple(Chunk(piece["t_ms"], piece["text"]) for piece in pieces)
     else:  # stream() raised and gave nothing; what had come is kept
         chunks = tuple(Chunk(piece.t_ms, piece.text) for piece in timeline.pieces)
-    if not timeline.done and timeline.finish_reason is not None:
-        bench.note("sse", "the stream ended without data: [DONE], with a finish_reason before")
     return SseResult(raw.getvalue(), chunks, timeline)
 
 
@@ -244,12 +290,13 @@ def measure_ttft(bench: Bench) -> TtftResult:
 
 
 def measure_prefill(bench: Bench) -> PrefillResult:
-    """Step 4: more and more documents, uncached; again where times contradict the counts."""
+    """Step 4: more and more documents, uncached; again until times and counts agree."""
     plan = bench.plan
 
     def measure(salt: str | None, number: int = 1) -> Legs:
         legs = {}
-        for docs in plan.doc_counts:
+        # Up, down, up: what slows the first or the last of a round hits either end in turn.
+        for docs in plan.doc_counts if number % 2 else plan.doc_counts[::-1]:
             bench.progress(f"prefill {docs} documents, round {number}")
             messages = plan.with_documents(bench.documents[:docs], salt and f"{salt}-{docs}")
             leg = f"{_prefix(salt)}{docs}docs-{number}"
@@ -259,17 +306,22 @@ def measure_prefill(bench: Bench) -> PrefillResult:
         return legs
 
     legs, salt = _cold(bench, "prefill", [f"{docs}docs-1" for docs in plan.doc_counts], measure)
-    result = prefill_result(legs)
-    if any(row.prompt_n is None for row in result.rows):
-        for number in range(2, ROUNDS_AT_MOST + 1):
-            legs |= measure(new_salt(), number)
-            result = prefill_result(legs)
-            if decide(result.ratios()) is not None:
-                break
-    elif not all(b.ttft_ms - a.ttft_ms > result.jitter_ms for a, b in pairwise(result.rows)):
-        legs |= _more_rounds(measure, salt)
-        result = prefill_result(legs)
-    return result
+
+    def is_enough(result: PrefillResult) -> bool:
+        known = [row.prompt_n for row in result.rows if row.prompt_n is not None]
+        counted = len(known) == len(result.rows)
+        if counted and not all(a < b for a, b in pairwise(known)):
+            return True  # the counts decide
+        ratios = result.ratios()
+        if len(ratios) == 1 and not _in_order(result):
+            return False
+        return enough(ratios, counted)
+
+    return _in_rounds(legs, salt, measure, prefill_result, is_enough)
+
+
+def _in_order(result: PrefillResult) -> bool:
+    return all(b.ttft_ms - a.ttft_ms > result.jitter_ms for a, b in pairwise(result.rows))
 
 
 def measure_cache(bench: Bench) -> CacheResult:
@@ -303,21 +355,18 @@ def measure_cache(bench: Bench) -> CacheResult:
             )
         return legs
 
-    legs, salt = _cold(bench, "cache", ["first-1", "changed_prefix-1"], measure)
-    result = cache_result(legs)
-    if result.cache.second.prompt_n is None:
-        for number in range(2, ROUNDS_AT_MOST + 1):
-            legs |= measure(new_salt(), number)
-            result = cache_result(legs)
-            if all(decide(result.ratios(cold)) for cold in ("first", "changed_prefix")):
-                break
-    elif (
-        min(result.cache.first.ttft_ms, result.cache.changed_prefix.ttft_ms)
-        - result.cache.second.ttft_ms
-        <= result.jitter_ms
-    ):
-        legs |= _more_rounds(measure, salt)
-        result = cache_result(legs)
+    legs, salt = _cold(bench, "cache", [f"{name}-1" for name in CACHE_COLD], measure)
+
+    def is_enough(result: CacheResult) -> bool:
+        second = result.cache.second.prompt_n
+        cold = [result.cache.first.prompt_n, result.cache.changed_prefix.prompt_n]
+        known = [n for n in cold if n is not None]
+        counted = second is not None and len(known) == len(cold)
+        if second is not None and counted and second >= min(known):
+            return True  # the counts decide
+        return all(enough(result.ratios(name), counted) for name in CACHE_COLD)
+
+    result = _in_rounds(legs, salt, measure, cache_result, is_enough)
     front, end = result.legs["changed_prefix"][-1], result.legs["changed_suffix"][-1]
     bench.note(
         "cache",
@@ -344,9 +393,9 @@ def measure_sentence(bench: Bench) -> SentenceResult:
 def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
     """Step 7: close at the contract's moment, and in both phases; then ask once more."""
     plan = bench.plan
-    recordings = {"slots": bench.client.fetch("/slots", "cancel/slots")}
-    has_slots = answer_of(recordings["slots"].status or 0, recordings["slots"].body).busy
-    watcher = _Watcher(bench, log, has_slots is not None)
+    slots = bench.client.fetch("/slots", f"cancel/{CANCEL_SLOTS}")
+    recordings = {CANCEL_SLOTS: slots}
+    watcher = _Watcher(bench, log, answer_of(slots.status or 0, slots.body).busy is not None)
     bench.progress(f"cancel, closing at {plan.cancel_close_at_ms / 1000:g} s")
     cases = [
         watcher.close(
@@ -365,7 +414,10 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
             factor * plan.cancel_max_tokens,
             close_on_piece=True,
         )
-        if cases[-1].phase == "generation":
+        # One that lasted, and still could not be closed in time, is held back on its way: a
+        # longer one would be, too.
+        lasted = cases[-1].closed_at_ms > 2 * plan.cancel_close_at_ms
+        if cases[-1].phase == "generation" or lasted:
             break
     if cases[0].phase == "ended":
         bench.note(
@@ -375,17 +427,36 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
             f"(max_tokens {cases[-1].max_tokens})",
         )
     bench.progress("cancel, closing during a long prefill")
+    long_prompt = _long_prompt(bench)
+    question = token_question(bench.client, long_prompt)
+    tokens = None
+    if question is not None:
+        tokens = bench.client.fetch("/tokenize", f"cancel/{CANCEL_TOKENS}", question)
     cases += watcher.extra_close(
         CANCEL_PREFILL,
-        plan.with_documents(bench.documents, new_salt()),
+        long_prompt,
         plan.kb_max_tokens,
         close_at_ms=PREFILL_CASE_CLOSE_AT_MS,
+        prompt_tokens=tokens_counted(tokens),
     )
     bench.progress("cancel, the next request")
     recordings[CANCEL_NEXT] = bench.client.record(
         plan.short(), plan.clearing_max_tokens, False, label=f"cancel/{CANCEL_NEXT}"
     )
     return cancel_result(recordings, cases, log.source if log is not None else None)
+
+
+def _long_prompt(bench: Bench) -> Messages:
+    """A prompt of several batches, so that one batch can be told from all: the documents again
+    and again, as far as the context goes. Where nobody counts, the documents once."""
+    plan, salt = bench.plan, new_salt()
+    once = plan.with_documents(bench.documents, salt)
+    tokens, context = count_tokens(bench.client, once), context_size(bench.client.get("/props"))
+    if not tokens or not context:
+        return once
+    room = (context - plan.kb_max_tokens) // tokens
+    times = max(1, min(-(-PREFILL_TOKENS // tokens), room))
+    return plan.with_documents([*bench.documents] * times, salt)
 
 
 @dataclass(frozen=True)
@@ -405,6 +476,7 @@ class _Watcher:
         close_at_ms: float | None = None,
         close_on_piece: bool = False,
         looks: bool = False,
+        prompt_tokens: int | None = None,
     ) -> CancelCase:
         """One close, watched until the slot is idle or the deadline has passed. `looks`: ask
         /slots once while the answer streams, to know that it shows this server's."""
@@ -430,13 +502,13 @@ class _Watcher:
             polls += self._poll(exchange.closed_at, in_prefill)
         self.bench.keep_text(f"cancel/{name}.polls.jsonl", dump_polls(polls))
         if self.log is None:
-            return cancel_case(name, recording, polls, None, None)
+            return cancel_case(name, recording, polls, None, None, prompt_tokens)
         # An answer that came to its own end has no such line to wait for.
         ended = timeline.done or timeline.finish_reason is not None
         if not in_prefill and polls:
-            ended = ended or polls[-1].finished is True
+            ended = ended or polls[-1].answer.finished is True
         part, span = self._wait_for_line(self.log, log_from, 0.0 if ended else LOG_DEADLINE_S)
-        return cancel_case(name, recording, polls, part, span)
+        return cancel_case(name, recording, polls, part, span, prompt_tokens)
 
     def extra_close(self, name: str, *args: Any, **kwargs: Any) -> list[CancelCase]:
         """A close beside the contract's; where it fails, that is only noted."""

@@ -16,6 +16,7 @@ from .recording import Recording
 
 _SENTENCE_END = re.compile(r"[.!?](?=\s)")
 COLD_SHARE = 0.9
+COUNTS_AGREE_SHARE = 0.02
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
@@ -35,7 +36,8 @@ class Timeline:
     `pieces` hold the answer only. `timings` and `usage` are the last the server sent, empty
     if none. `error` is the server's words for a failure, or ours for bytes that are no
     answer. `total_ms` is the last read (the one with `[DONE]`, where it came); None: nothing
-    came. Times that are less than `jitter_ms` apart are the same as far as this reader can say.
+    came. Times that are less than `jitter_ms` apart are the same as far as this reader can say;
+    `cpu_wait_ms` is how long it had to wait for a core. `prompt` is what was asked, as text.
     """
 
     pieces: tuple[Piece, ...] = ()
@@ -48,6 +50,8 @@ class Timeline:
     closed_at_ms: float | None = None
     error: str | None = None
     jitter_ms: float = 0.0
+    cpu_wait_ms: float | None = None
+    prompt: str = field(default="", repr=False)
 
     @property
     def ttft_ms(self) -> float | None:
@@ -59,29 +63,72 @@ class Timeline:
         return "".join(piece.text for piece in self.pieces)
 
     @property
+    def arrivals(self) -> tuple[tuple[Piece, ...], ...]:
+        """The pieces by what became readable together: no more than `jitter_ms` apart."""
+        groups: list[list[Piece]] = []
+        for piece in self.pieces:
+            if groups and piece.t_ms - groups[-1][-1].t_ms <= self.jitter_ms:
+                groups[-1].append(piece)
+            else:
+                groups.append([piece])
+        return tuple(map(tuple, groups))
+
+    @property
+    def _cached_tokens(self) -> int | None:
+        details = self.usage.get("prompt_tokens_details")
+        return _count(details, "cached_tokens") if isinstance(details, Mapping) else None
+
+    @property
+    def _counts(self) -> tuple[int | None, int | None, int | None]:
+        """(all, processed now, reused) prompt tokens as the server says them."""
+        reused = _count(self.timings, "cache_n")
+        return (
+            _count(self.usage, "prompt_tokens"),
+            _count(self.timings, "prompt_n"),
+            self._cached_tokens if reused is None else reused,
+        )
+
+    @property
+    def counts_conflict(self) -> str | None:
+        """How the server's counts of the prompt contradict each other; None: they do not."""
+        total, processed, reused = self._counts
+        pairs = []
+        if total is not None and processed is not None and reused is not None:
+            pairs.append(("prompt_n + cache_n", processed + reused, "prompt_tokens", total))
+        if self._cached_tokens is not None and reused is not None:
+            pairs.append(("cached_tokens", self._cached_tokens, "cache_n", reused))
+        for name, one, other_name, other in pairs:
+            if abs(one - other) > COUNTS_AGREE_SHARE * max(one, other, 100):
+                return f"{name} is {one}, {other_name} {other}"
+        if total is not None and reused is not None and reused > total:
+            return f"{reused} of {total} prompt tokens were reused"
+        return None
+
+    @property
     def prompt_total(self) -> int | None:
-        """All tokens of the prompt, reused or not; None where the server does not say."""
-        total = _count(self.usage, "prompt_tokens")
-        processed, reused = _count(self.timings, "prompt_n"), _count(self.timings, "cache_n")
+        """All tokens of the prompt, reused or not; None where the server does not say, or
+        contradicts itself."""
+        total, processed, reused = self._counts
+        if self.counts_conflict is not None:
+            return None
         if total is None and processed is not None and reused is not None:
             total = processed + reused
         return total
 
     @property
     def cache_n(self) -> int | None:
-        """Prompt tokens reused from the cache; None where the server does not say."""
-        reused = _count(self.timings, "cache_n")
-        if reused is not None:
-            return reused
-        details = self.usage.get("prompt_tokens_details")
-        return _count(details, "cached_tokens") if isinstance(details, Mapping) else None
+        """Prompt tokens reused from the cache; None as in `prompt_total`."""
+        return None if self.counts_conflict is not None else self._counts[2]
 
     @property
     def prompt_n(self) -> int | None:
-        """Prompt tokens processed for this request, reused ones excluded; None: not said."""
-        processed = _count(self.timings, "prompt_n")
-        if processed is None and self.prompt_total is not None and self.cache_n is not None:
-            processed = self.prompt_total - self.cache_n
+        """Prompt tokens processed for this request, reused ones excluded; None as in
+        `prompt_total`."""
+        if self.counts_conflict is not None:
+            return None
+        total, processed, reused = self._counts
+        if processed is None and total is not None and reused is not None:
+            processed = total - reused
         return processed
 
     @property
@@ -176,7 +223,15 @@ def derive(recording: Recording) -> Timeline:
         closed_at_ms=recording.end.t_ms if recording.end.kind == "closed" else None,
         error=error,
         jitter_ms=recording.jitter_ms,
+        cpu_wait_ms=recording.cpu_wait_ms,
+        prompt=_prompt(recording.request.body.get("messages")),
     )
+
+
+def _prompt(messages: Any) -> str:
+    """The contents of chat messages, one after another."""
+    parts = messages if isinstance(messages, list) else []
+    return "\n".join(str(part.get("content", "")) for part in parts if isinstance(part, Mapping))
 
 
 def _transport_error(recording: Recording) -> str | None:

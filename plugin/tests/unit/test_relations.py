@@ -134,10 +134,53 @@ def test_a_burst_is_seen_without_the_server_s_times() -> None:
     assert relations.ttft_below_total(fast).outcome == "holds"
 
 
+def clumps(gap: float, size: int, generated: float) -> Timeline:
+    pieces = tuple(Piece(100.0 + gap * (i // size), "w") for i in range(64))
+    return replace(answer(generated=generated), pieces=pieces, total_ms=1800.0)
+
+
 def test_clumps_are_no_burst() -> None:
-    pieces = tuple(Piece(100.0 + 210.0 * (i // 8), "w") for i in range(64))
-    timeline = replace(answer(generated=1700.0), pieces=pieces, total_ms=1800.0)
+    timeline = clumps(210.0, 8, 1700.0)
     assert relations.ttft_below_total(timeline).outcome == "holds"
+    verdict = relations.comes_as_made(timeline)
+    assert broken([verdict]) == [("the pieces come as they are made", "coalesced")]
+    assert verdict.numbers == "64 pieces in 8 arrivals"
+    uncounted = replace(timeline, timings={})
+    assert relations.comes_as_made(uncounted).outcome == "broken"
+
+
+@pytest.mark.parametrize(
+    "timeline",
+    [
+        answer(),
+        clumps(210.0, 1, 13000.0),  # one by one
+        clumps(60.0, 2, 1900.0),  # two tokens of a speculative decoder
+        clumps(4.0, 8, 30.0),  # a fast server: its packets fill by themselves
+        clumps(210.0, 8, 13000.0),  # no slower than they were generated
+    ],
+)
+def test_these_come_as_they_are_made(timeline: Timeline) -> None:
+    assert relations.comes_as_made(timeline).outcome == "holds"
+
+
+def test_a_reader_that_was_late_itself_blames_nobody() -> None:
+    for timeline in (answer(ttft=3000.0, gap=0.05, generated=300.0), clumps(210.0, 8, 1700.0)):
+        late = replace(timeline, cpu_wait_ms=600.0)
+        verdict = relations.comes_as_made(late)
+        assert (verdict.outcome, verdict.cause and verdict.cause.code) == (
+            "inconclusive",
+            "reader-behind",
+        )
+        assert relations.comes_as_made(replace(late, cpu_wait_ms=5.0)).outcome == "broken"
+
+
+def test_one_burst_of_five_is_no_rule() -> None:
+    bursts = [answer(ttft=3000.0, gap=0.05, generated=2900.0)]
+    good = ttft_result(500, 501, 502, 503, 504)
+    few = replace(good, timelines=(*good.timelines[2:], *bursts * 2))
+    assert outcomes(relations.ttft(few)) == {"holds"}
+    most = replace(good, timelines=(*good.timelines[3:], *bursts * 3))
+    assert broken(relations.ttft(most)) == [("ttft < total in every run", "burst")]
 
 
 def test_all_in_one_read_is_not_below() -> None:
@@ -161,7 +204,7 @@ def test_ttft() -> None:
 
 def prefill_result(*rows: tuple[int | None, float]) -> PrefillResult:
     made = [PrefillRow(d, n, 1.0, t) for d, (n, t) in zip((0, 4, 12), rows)]
-    return PrefillResult(tuple(made), {0: [answer()]})
+    return PrefillResult(tuple(made), {row.docs: [answer(row.ttft_ms)] for row in made})
 
 
 def test_prefill() -> None:
@@ -195,8 +238,7 @@ def cache_result(
         )
     }
     cache = Cache(**{name: CacheLeg(leg.prompt_n, leg.ttft_ms or 0) for name, leg in legs.items()})
-    prompts = {"second": "You are a phone", "changed_prefix": "Current time: 14:05. You are"}
-    return CacheResult(cache, {name: [leg] for name, leg in legs.items()}, prompts)
+    return CacheResult(cache, {name: [leg] for name, leg in legs.items()})
 
 
 def codes(result: CacheResult) -> set[str]:
@@ -222,6 +264,60 @@ def test_cache_by_time() -> None:
     slow = replace(result.cache, second=replace(result.cache.second, ttft_ms=9999.0))
     assert codes(replace(result, cache=slow)) == {"cache-time"}
     assert outcomes(relations.cache(replace(result, cache=slow))) == {"holds", "inconclusive"}
+
+
+def test_counts_that_hold_are_confirmed_by_the_direction_of_rounds() -> None:
+    """A network's delay hides most of a fast server's prefill; its direction it cannot turn."""
+    counted = cache_result((1300, 0), (1, 1299), (1310, 0))
+    legs = {
+        name: [replace(counted.legs[name][0], pieces=answer(ttft + i % 3).pieces) for i in range(8)]
+        for name, ttft in (("first", 330.0), ("second", 300.0), ("changed_prefix", 331.0))
+    }
+    assert outcomes(relations.cache(replace(counted, legs=legs))) == {"holds"}
+    reused = legs["second"][0].timings  # counted as reused, and no time saved
+    legs["second"] = [replace(leg, timings=reused) for leg in legs["first"]]
+    claimed = replace(counted, legs=legs)
+    assert outcomes(relations.cache(claimed)) == {"holds", "inconclusive"}
+    assert codes(claimed) == {"cache-time"}
+    numbers = [verdict.numbers for verdict in relations.cache(claimed) if verdict.cause]
+    assert "effect x1.00, noise x1.00 in 8 rounds" in numbers[0]
+
+
+def test_a_cache_miss_says_where_the_prompts_part() -> None:
+    cold, again = answer(prompt_n=1300), answer(prompt_n=1300)
+    changing = [replace(cold, prompt="v=1;" + "x" * 99), replace(again, prompt="v=2;" + "x" * 99)]
+    verdict = relations.cached_below_uncached(*changing)
+    assert verdict.cause is not None
+    assert verdict.cause.code == "prompts-differ"
+    assert "character 3 ('v=1;xxx" in verdict.cause.sentence
+    rewritten = relations.cached_below_uncached(cold, answer(prompt_n=1307))
+    assert rewritten.cause is not None
+    assert rewritten.cause.code == "prompt-changed-on-the-way"
+
+
+def test_contradicting_counts_count_nothing() -> None:
+    lying = replace(answer(prompt_n=1, cache_n=0), usage={"prompt_tokens": 1300})
+    assert lying.counts_conflict == "prompt_n + cache_n is 1, prompt_tokens 1300"
+    assert (lying.prompt_n, lying.cache_n, lying.prompt_total, lying.cold) == (None,) * 4
+    details = {"prompt_tokens_details": {"cached_tokens": 900}, "prompt_tokens": 1000}
+    other = replace(answer(prompt_n=1000, cache_n=0), usage=details)
+    assert other.counts_conflict == "cached_tokens is 900, cache_n 0"
+    near = replace(answer(prompt_n=1300, cache_n=0), usage={"prompt_tokens": 1301})
+    assert near.counts_conflict is None
+    verdict = relations.cached_below_uncached(answer(prompt_n=1300), lying)
+    assert verdict.outcome == "inconclusive"
+
+
+def test_the_server_s_own_clock_must_agree() -> None:
+    slow = {"prompt_n": 1300, "cache_n": 0, "prompt_ms": 3800.0}
+    result = prefill_result((60, 100.0), (500, 900.0), (1300, 4000.0))
+    legs = {docs: [replace(leg[0], timings=slow)] for docs, leg in result.legs.items()}
+    assert broken(relations.prefill(replace(result, legs=legs))) == [
+        ("ttft >= the server's own prompt time", "clock-disagreement")
+    ]
+    legs = {docs: [replace(answer(4000.0), timings=slow)] for docs in result.legs}
+    verdicts = relations.prefill(replace(result, legs=legs))
+    assert "ttft >= the server's own prompt time" not in [v.relation for v in verdicts if v.cause]
 
 
 def test_the_parting_of_two_prompts_is_shown() -> None:
@@ -253,6 +349,9 @@ CASE = CancelCase(
     idle_after_ms=40.0,
     resolution_ms=5.0,
     waited_ms=40.0,
+    tokens_after_close=2,
+    prompt_processed=None,
+    prompt_tokens=None,
     log_line="cancel task, id_task = 4",
     log_span=None,
 )
@@ -261,10 +360,24 @@ BUSY = replace(CANCEL.cancel, slot_idle_after_ms=None)
 NEVER_IDLE = replace(CASE, idle_after_ms=None, log_line=None, stop="unknown")
 RAN_ON = replace(CASE, log_line=None, stop="ran on", waited_ms=11400.0, idle_after_ms=11400.0)
 IDLE = "the close stops the server: the slot goes idle"
+IN_PREFILL = replace(
+    CASE,
+    name="prefill",
+    phase="prefill",
+    received_tokens=0,
+    prompt_processed=513,
+    prompt_tokens=4100,
+)
+RAN_THROUGH = replace(IN_PREFILL, stop="ran on", prompt_processed=4100, idle_after_ms=17000.0)
 
 
 def test_cancel() -> None:
     assert outcomes(relations.cancel(CANCEL)) == {"holds"}
+    both = relations.cancel(replace(CANCEL, cases=(CASE, IN_PREFILL)))
+    assert outcomes(both) == {"holds"}
+    assert "513 of 4,100 tokens processed" in " ".join(verdict.numbers for verdict in both)
+    too_fast = replace(CANCEL, cases=(CASE, replace(RAN_THROUGH, stop="unknown")))
+    assert "a close in prefill stops it" not in [v.relation for v in relations.cancel(too_fast)]
 
 
 @pytest.mark.parametrize(
@@ -281,6 +394,8 @@ def test_cancel() -> None:
         (replace(CANCEL, cases=(CASE, replace(RAN_ON, name="first-piece-1"))), IDLE, "cancel-ignored"),
         (replace(CANCEL, cases=(replace(CASE, stop="unknown"),), log_source=None), IDLE, "cancel-unproven"),
         (replace(CANCEL, cases=(CASE, replace(CASE, name="first-piece-1", seen_busy=False))), IDLE, "slots-blind"),
+        (replace(CANCEL, cases=(replace(CASE, tokens_after_close=80),)), IDLE, "cancel-late"),
+        (replace(CANCEL, cases=(CASE, RAN_THROUGH)), "a close in prefill stops it", "cancel-late-in-prefill"),
         (replace(CANCEL, log_line=None), "the log has the task's cancel line", "cancel-not-logged"),
         (replace(CANCEL, next_error="stalled"), "the next request is answered", "next-request-suffers"),
         (replace(CANCEL, slots_missing="HTTP 501"), IDLE, "no-slots"),
@@ -336,7 +451,7 @@ def timed_cache(*seconds: tuple[float, float, float]) -> CacheResult:
         for i, name in enumerate(names)
     }
     cache = Cache(**{name: CacheLeg(None, legs[name][0].ttft_ms or 0) for name in names})
-    return CacheResult(cache, legs, dict.fromkeys(names, "prompt"))
+    return CacheResult(cache, legs)
 
 
 def test_without_counts_times_decide_only_what_they_show() -> None:

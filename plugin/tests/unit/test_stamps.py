@@ -28,7 +28,7 @@ def test_it_is_measured_with_the_client_that_measures() -> None:
 
 
 def test_no_loopback_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*args: object) -> None:
+    def refused(*_: object) -> None:
         raise PermissionError("no sockets here")
 
     monkeypatch.setattr(stamps.socket, "create_server", refused)
@@ -61,5 +61,5 @@ def test_times_that_differ_less_than_the_jitter_do_not_confirm(
     assert [verdict.outcome for verdict in verdicts] == ["holds", outcome]
     legs = {"first": [long], "second": [short], "changed_prefix": [long], "changed_suffix": [long]}
     cold, cached = CacheLeg(100, 25.0), CacheLeg(10, 10.0)
-    result = CacheResult(Cache(cold, cached, cold), legs, dict.fromkeys(legs, ""))
+    result = CacheResult(Cache(cold, cached, cold), legs)
     assert [verdict.outcome for verdict in relations.cache(result)] == ["holds", outcome] * 2

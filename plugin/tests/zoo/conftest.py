@@ -1,0 +1,85 @@
+"""One real server per set of options for all of the zoo, and the lab run against it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import tiny_model
+from faults import Fault
+from judging import Found
+from scripted import serving
+
+from pytest_llm_latency.server.own import own_command
+from pytest_llm_latency.server.process import environment, free_port, guarded
+
+# A slot that never goes idle is waited for in vain: not for half a minute in a test.
+SHORT_WAITS = """
+from pytest_llm_latency import steps
+steps.IDLE_DEADLINE_S = steps.IDLE_DEADLINE_IN_PREFILL_S = 3.0
+"""
+Servers = Callable[[Fault], tuple[str, Path]]
+
+
+@pytest.fixture(scope="session")
+def zoo_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some 60 tokens a second in generation, 400 in prefill."""
+    path = tmp_path_factory.mktemp("model") / "zoo.gguf"
+    return tiny_model.write(path, layers=12, width=896, heads=14)
+
+
+@pytest.fixture(scope="session")
+def short_kb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve documents of a line: a slow model's prefill of them is a second."""
+    directory = tmp_path_factory.mktemp("kb")
+    for number in range(1, 13):
+        (directory / f"{number:02}.md").write_text(f"Room {number} opens at {number}.\n")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def servers(
+    tmp_path_factory: pytest.TempPathFactory, tiny_gguf: Path, zoo_gguf: Path
+) -> Iterator[Servers]:
+    """`servers(fault)` -> (URL, log) of the real server that the fault is put before."""
+    running: dict[tuple[bool, tuple[str, ...]], tuple[str, Path]] = {}
+    with contextlib.ExitStack() as stack:
+
+        def server(fault: Fault) -> tuple[str, Path]:
+            key = (fault.slow, fault.server)
+            if key not in running:
+                port, log = free_port(), tmp_path_factory.mktemp("server") / "log"
+                url = f"http://127.0.0.1:{port}"
+                gguf = zoo_gguf if fault.slow else tiny_gguf
+                command = own_command("local", gguf, port, fault.server)
+                stack.enter_context(guarded(command, log, url, 60.0, lambda _: None, environment()))
+                running[key] = url, log
+            return running[key]
+
+        yield server
+
+
+@pytest.fixture
+def zoo_lab(pytester: pytest.Pytester, servers: Servers, short_kb: Path) -> Callable[..., Found]:
+    """`zoo_lab(fault)`: the lab behind the fault; what run.json says of each step."""
+    pytester.makepyfile(short_waits=SHORT_WAITS)
+
+    def run(fault: Fault, *args: str) -> Found:
+        url, log = servers(fault)
+        if fault.log == "another":
+            log = pytester.path / "another.log"
+            log.write_text("W srv          stop: cancel task, id_task = 1\n")
+        kb = [f"--llm-kb={short_kb}"] if fault.slow else []
+        logged = [] if fault.log == "none" else [f"--llm-log={log}"]
+        with serving(fault.proxy.script(url)) as proxy:
+            pytester.runpytest_subprocess(
+                "--pyargs", "test_llm_latency", "-p", "no:cacheprovider", "-p", "no:randomly",
+                f"--llm-url={proxy.base_url}", *kb, *logged, *fault.args, *args, timeout=300,
+            )  # fmt: skip
+        index = json.loads((pytester.path / "voice" / "llm" / "run.json").read_text("utf-8"))
+        return {**index["failures"], **index["steps"]}
+
+    return run

@@ -1,0 +1,61 @@
+"""What run.json says of a run, and what grading a copy of it says."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pytest_llm_latency import relations
+from pytest_llm_latency.errors import LatencyError
+from pytest_llm_latency.grade import GradedLab
+
+Found = dict[str, dict[str, Any]]
+JUDGES: dict[str, Callable[[Any], list[relations.Verdict]]] = {
+    "server": relations.server,
+    "sse": relations.sse_stream,
+    "ttft": relations.ttft,
+    "prefill": relations.prefill,
+    "cache": relations.cache,
+    "sentence": relations.sentence,
+    "cancel": relations.cancel,
+    "report": relations.report,
+}
+
+
+def causes_of(entry: dict[str, Any]) -> set[str]:
+    """ "outcome: code" of what does not hold in a step."""
+    return {
+        f"{verdict['outcome']}: {verdict['cause']['code']}"
+        for verdict in entry.get("verdicts", [])
+        if verdict["outcome"] != "holds"
+    }
+
+
+def check(found: Found, told: dict[str, str | None], words: str) -> None:
+    """Exactly the steps of `told` failed, and each says what it must."""
+    shown = {step: entry.get("error") or causes_of(entry) for step, entry in found.items()}
+    assert {step for step, entry in found.items() if entry["outcome"] != "passed"} == set(told), (
+        shown
+    )
+    for step, expected in told.items():
+        if expected is None:
+            assert words in found[step]["error"]
+        else:
+            assert expected in causes_of(found[step]), shown
+
+
+def graded(directory: Path, neutral: Path) -> dict[str, set[str]]:
+    """The same by grading a copy of the directory; nothing for a step that cannot be derived."""
+    shutil.copytree(directory, neutral)
+    lab = GradedLab(neutral, 256 * 1024 * 1024)
+    found: dict[str, set[str]] = defaultdict(set)
+    for step, judge in JUDGES.items():
+        with contextlib.suppress(LatencyError):
+            verdicts = [dataclasses.asdict(verdict) for verdict in judge(getattr(lab, step)())]
+            found[step] = causes_of({"verdicts": verdicts})
+    return found
