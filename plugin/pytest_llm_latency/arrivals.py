@@ -16,7 +16,7 @@ from typing import Any
 
 from . import sse
 
-_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
+_SIZE = re.compile(rb"[ \t]*0*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 _LONGEST_LINE_BYTES = 65536
 
 
@@ -97,17 +97,20 @@ class _StampedIO(io.RawIOBase):
 class Response(http.client.HTTPResponse):
     """http.client's response, of which it reads the head; `arrivals` are the body."""
 
-    fp: io.BufferedReader
+    fp: io.BufferedReader | None  # type: ignore[assignment]
 
     def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
         self._stamped = _StampedIO(sock)
+        assert self.fp is not None
         self.fp.close()
         self.fp = io.BufferedReader(self._stamped, sse.READ_SIZE_BYTES)
 
     def arrivals(self, raw: sse.Readable) -> Iterator[sse.Arrival]:
         """The body up to its end. `raw` is urllib3's response over this one, which takes off
         a content encoding. Raises BrokenBody, OSError, urllib3's errors for an encoded body."""
+        if self.fp is None:
+            return  # requests has read the body of a redirect away
         if self.headers.get("Content-Encoding", "identity") != "identity":
             for _, data in sse.arrivals(raw):
                 yield self._stamped.stamp, data

@@ -6,24 +6,24 @@ import statistics
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .results import CancelCase
+from .results import CancelCase, tokens_in_time
 from .timeline import COLD_SHARE, Timeline
 
 BURST_PIECES_AT_LEAST = 8
 BURST_SPAN_SHARE = 0.1
 BURST_SPAN_SHARE_OF_TOTAL = 0.02
+BURST_ARRIVALS_SHARE = 0.25
 BURST_GENERATION_AT_LEAST_MS = 50.0
 # Clumps that are closer together disturb no listener, and can come of scheduling.
 CLUMP_GAP_AT_LEAST_MS = 50.0
 CLUMPS_AT_LEAST = 3
 CLUMP_PIECES_AT_LEAST = 3
 CLUMP_BEATS_AT_LEAST = 3.0
+CLUMP_PAUSE_SHARE = 0.5  # of the gap between two clumps nothing comes
 # Two clocks that measure the same stretch may differ by this share.
 CLOCK_SHARE = 0.05
 # A stamp that may be late by more than this share of what it shall prove proves nothing.
 LATE_SHARE = 0.2
-CANCEL_LATE_TOKENS_AT_LEAST = 16
-CANCEL_LATE_SHARE = 0.25
 _CONTEXT_CHARACTERS = 12
 
 
@@ -45,17 +45,23 @@ def burst(timeline: Timeline) -> Cause | None:
     pieces, total_ms = timeline.pieces, timeline.total_ms
     if len(pieces) < BURST_PIECES_AT_LEAST or total_ms is None:
         return None
-    span_ms = pieces[-1].t_ms - pieces[0].t_ms
+    # Reasoning is generated, too: the span begins with the first token of any channel.
+    first_ms = pieces[0].t_ms if timeline.first_token_ms is None else timeline.first_token_ms
+    span_ms = pieces[-1].t_ms - first_ms
     generated_ms = timeline.predicted_ms
+    arrivals = len(timeline.arrivals)
     if generated_ms is not None:
         held_ms = generated_ms - span_ms
         is_burst = span_ms < BURST_SPAN_SHARE * generated_ms
     else:
-        held_ms = pieces[0].t_ms
-        is_burst = total_ms - pieces[0].t_ms < BURST_SPAN_SHARE_OF_TOTAL * total_ms
+        held_ms = first_ms
+        # A fast generation after a long prefill looks the same, but comes piece by piece.
+        is_burst = (
+            total_ms - first_ms < BURST_SPAN_SHARE_OF_TOTAL * total_ms
+            and arrivals <= BURST_ARRIVALS_SHARE * len(pieces)
+        )
     if not is_burst or held_ms < BURST_GENERATION_AT_LEAST_MS:
         return None
-    arrivals = len(timeline.arrivals)
     reads = "1 read" if arrivals == 1 else f"{arrivals} reads"
     shown = (
         f"{len(pieces)} pieces came in {reads} within {span_ms:.1f} ms, after "
@@ -72,17 +78,21 @@ def burst(timeline: Timeline) -> Cause | None:
 
 
 def coalesced(timeline: Timeline) -> Cause | None:
-    """The pieces came in clumps at a beat much slower than that of their generation."""
+    """The pieces came in clumps at a beat much slower than that of their generation. A server
+    that drafts tokens (speculative decoding) makes them in clumps: not judged."""
     pieces, arrivals = timeline.pieces, timeline.arrivals
-    if len(arrivals) < CLUMPS_AT_LEAST:
+    if len(arrivals) < CLUMPS_AT_LEAST or timeline.drafted:
         return None
     clump = statistics.median(map(len, arrivals))
     gap_ms = statistics.median(b[0].t_ms - a[0].t_ms for a, b in pairwise(arrivals))
+    pause_ms = statistics.median(b[0].t_ms - a[-1].t_ms for a, b in pairwise(arrivals))
     span_ms = pieces[-1].t_ms - pieces[0].t_ms
     generated_ms = span_ms if timeline.predicted_ms is None else timeline.predicted_ms
-    beat_ms = generated_ms / len(pieces)
-    if clump < CLUMP_PIECES_AT_LEAST or gap_ms < max(
-        CLUMP_GAP_AT_LEAST_MS, CLUMP_BEATS_AT_LEAST * beat_ms
+    beat_ms = generated_ms / (timeline.tokens or len(pieces))
+    if (
+        clump < CLUMP_PIECES_AT_LEAST
+        or pause_ms < CLUMP_PAUSE_SHARE * gap_ms
+        or gap_ms < max(CLUMP_GAP_AT_LEAST_MS, CLUMP_BEATS_AT_LEAST * beat_ms)
     ):
         return None
     shown = (
@@ -123,13 +133,25 @@ def clock_disagreement(timeline: Timeline) -> Cause | None:
     )
 
 
-def within_jitter(timeline: Timeline) -> Cause:
-    """First text and end lie closer together than stamps can tell."""
+def at_once(timeline: Timeline) -> Cause | None:
+    """First text and end lie closer together than stamps can tell, and it is no burst."""
+    ttft_ms, total_ms, tokens = timeline.ttft_ms, timeline.total_ms, timeline.tokens
+    if ttft_ms is None or total_ms is None or total_ms - ttft_ms > timeline.jitter_ms:
+        return None
+    if len(timeline.pieces) == 1 and (tokens is None or tokens > 1):
+        return Cause("one-piece", "the whole answer came in one piece")
     return Cause(
         "within-jitter",
         f"all came within {timeline.jitter_ms:.3g} ms, as far as two stamps differ here for "
         "nothing: ask for a longer answer, or measure when the machine is quiet",
     )
+
+
+def held_back(timeline: Timeline) -> Cause | None:
+    """Why a whole answer did not come as it was made; None: it did, or it is no whole answer."""
+    if unusable(timeline) is not None:
+        return None
+    return burst(timeline) or coalesced(timeline) or at_once(timeline)
 
 
 def unusable(timeline: Timeline) -> Cause | None:
@@ -252,7 +274,7 @@ def cancel_late(case: CancelCase) -> Cause | None:
     """The generation stopped, but went on for long after the close."""
     after = case.tokens_after_close
     rest = case.max_tokens - case.received_tokens
-    if after is None or after <= max(CANCEL_LATE_TOKENS_AT_LEAST, CANCEL_LATE_SHARE * rest):
+    if after is None or after <= tokens_in_time(rest):
         return None
     return Cause(
         "cancel-late",
@@ -285,6 +307,12 @@ SLOTS_BLIND = Cause(
     "slots-blind",
     "while an answer was streaming, /slots said that no slot was busy: does something between "
     "you and the server (a balancer, a cache) answer /slots for another one?",
+)
+INVISIBLE = Cause(
+    "effect-invisible",
+    "the times do not differ, and a long prompt takes no longer than a short one either: prefill "
+    "is too fast here to be seen behind the rest (network, queue): give longer documents "
+    "(--llm-kb)",
 )
 SAME_TIME = Cause(
     "no-difference-in-time",

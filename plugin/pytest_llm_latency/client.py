@@ -210,7 +210,9 @@ class Exchange:
                 label=self._label,
                 request=Request("POST", CHAT_PATH, shown(request.headers), full_body),
                 status=response.status_code if response is not None else None,
-                response_headers=tuple(shown(response.headers).items()) if response else (),
+                response_headers=tuple(shown(response.headers).items())
+                if response is not None
+                else (),
                 connect_ms=stamps.connect_ms,
                 headers_ms=headers_ms,
                 reads=tuple(reads),
@@ -222,8 +224,9 @@ class Exchange:
 
     def _reads(self, response: requests.Response) -> Iterator[sse.Read]:
         """The reads up to the end of the stream, the moment to close, or the byte limit."""
-        assert self._stamps.response is not None
-        stream = sse.read_stream(self._stamps.response.arrivals(response.raw), self._stamps.started)
+        ours = self._stamps.response  # None through a SOCKS proxy, whose connections are its own
+        body = sse.arrivals(response.raw) if ours is None else ours.arrivals(response.raw)
+        stream = sse.read_stream(body, self._stamps.started)
         size = 0
         gap_s = self._client.deadlines.gap
         self._stamps.set_timeout(gap_s)

@@ -29,18 +29,22 @@ _SAME_DIRECTION_SHARE = 7 / 8
 
 def enough(ratios: Sequence[float], counted: bool) -> bool:
     """Whether a further round is needless. `counted`: token counts show the effect already, and
-    a first round whose times agree confirms them."""
+    times need only confirm them."""
     if len(ratios) >= ROUNDS_AT_MOST:
         return True
-    if counted:
-        return decide(ratios) == "holds" or (len(ratios) == 1 and ratios[0] >= RATIO)
-    return decide(ratios) is not None
+    return confirms(ratios) if counted else decide(ratios) is not None
 
 
-def same_direction(ratios: Sequence[float]) -> bool:
-    """Whether nearly all rounds have the slow one slower: with no difference at all, one set of
-    eight rounds in 28 would (a sign test). Enough to confirm counts, not to stand alone."""
-    return sum(ratio > 1.0 for ratio in ratios) >= _SAME_DIRECTION_SHARE * len(ratios)
+def confirms(ratios: Sequence[float]) -> bool:
+    """Whether times confirm what counts show: one round that is clear, several by the rule, or
+    all rounds if nearly all have the slow one slower. (With no difference at all, one run in 28
+    would: a sign test. Enough to confirm, not to stand alone.)"""
+    if len(ratios) == 1:
+        return ratios[0] >= RATIO
+    if decide(ratios) == "holds":
+        return True
+    slower = sum(ratio > 1.0 for ratio in ratios)
+    return len(ratios) >= ROUNDS_AT_MOST and slower >= _SAME_DIRECTION_SHARE * len(ratios)
 
 
 def decide(ratios: Sequence[float], ratio: float = RATIO) -> Literal["holds", "broken"] | None:

@@ -323,7 +323,7 @@ class GradedLab:
                         self._polls(name),
                         part,
                         span,
-                        results.tokens_counted(tokens),
+                        results.counted_tokens(tokens),
                     )
                 )
             except StreamError:

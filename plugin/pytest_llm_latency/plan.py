@@ -76,7 +76,7 @@ def new_salt() -> str:
 
 
 def salt_of(messages: Sequence[Mapping[str, str]]) -> str | None:
-    """The salt that a prompt of ours carries, the leg's own ending left out; None: none."""
+    """The salt that a prompt of ours carries; None: none."""
     match = _SALT.search(messages[0].get("content", "")) if messages else None
     return match.group(1) if match is not None else None
 

@@ -16,7 +16,7 @@ from .errors import ArtifactError
 from .sse import Read, json_text
 
 FORMAT = "pytest-llm-latency/recording"
-VERSION = 1
+VERSION = 2
 
 EndKind = Literal["eof", "closed", "broken", "deadline"]
 END_KINDS = ("eof", "closed", "broken", "deadline")
@@ -158,7 +158,7 @@ def load(text: str, where: str) -> Recording:
             reads=tuple(map(_load_read, middle)),
             end=End(last["end"], _moment(last["t_ms"]), str(last["detail"])),
             jitter_ms=_moment(head["jitter_ms"]),
-            cpu_wait_ms=None if head["cpu_wait_ms"] is None else _moment(head["cpu_wait_ms"]),
+            cpu_wait_ms=_moment_or_none(head["cpu_wait_ms"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{where}: not a whole recording: {error!r}") from None
@@ -169,6 +169,10 @@ def _load_read(row: Mapping[str, Any]) -> Read:
     if "text" in row:
         return Read(t_ms, str(row["text"]).encode("utf-8"))
     return Read(t_ms, base64.b64decode(row["base64"]))
+
+
+def _moment_or_none(value: Any) -> float | None:
+    return None if value is None else _moment(value)
 
 
 def _moment(value: Any) -> float:

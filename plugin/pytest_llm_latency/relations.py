@@ -18,7 +18,7 @@ from typing import Any, Literal
 from . import causes
 from .artifacts import CacheLeg, Cancel, Chunk, Health, PrefillRow, Props, Sentence, Ttft, check
 from .causes import Cause
-from .decision import decide, same_direction
+from .decision import confirms, decide
 from .errors import ArtifactError
 from .recording import Reply
 from .results import (
@@ -66,8 +66,8 @@ def _verdict(
 
 
 def _outcome(cause: Cause) -> Outcome:
-    """Where this reader itself was late, nothing is proven."""
-    return "inconclusive" if cause.code == "reader-behind" else "broken"
+    """Where this reader itself was late, or cannot tell, nothing is proven."""
+    return "inconclusive" if cause.code in ("reader-behind", "within-jitter") else "broken"
 
 
 def milliseconds(value: float | None) -> str:
@@ -96,12 +96,9 @@ def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
     if ttft is None or total is None:
         cause = Cause("no-text", f"the answer has no text (finish {timeline.finish_reason!r})")
         return Verdict(step, relation, "broken", numbers, cause)
-    burst = causes.burst(timeline)
-    if burst is not None or ttft >= total:
-        cause = burst or Cause("one-piece", "the whole answer came in one read")
+    cause = causes.burst(timeline) or causes.at_once(timeline)
+    if cause is not None:
         return Verdict(step, relation, _outcome(cause), numbers, cause)
-    if total - ttft <= timeline.jitter_ms:
-        return Verdict(step, relation, "inconclusive", numbers, causes.within_jitter(timeline))
     return Verdict(step, relation, "holds", numbers)
 
 
@@ -128,19 +125,27 @@ def cached_below_uncached(uncached: Timeline, cached: Timeline, step: str = "own
     warm = causes.warm_leg("uncached", uncached)
     if warm is not None:
         return Verdict(step, relation, "inconclusive", numbers, warm)
-    return _pair(step, relation, cached, uncached, numbers, causes.cache_miss(uncached, cached))
+    cause = causes.cache_miss(uncached, cached)
+    return _pair(step, relation, cached, uncached, numbers, cause, is_cached=True)
 
 
 def _pair(
-    step: str, relation: str, less: Timeline, more: Timeline, numbers: str, cause: Cause
+    step: str,
+    relation: str,
+    less: Timeline,
+    more: Timeline,
+    numbers: str,
+    cause: Cause,
+    is_cached: bool = False,
 ) -> Verdict:
-    """Whether `less` was less work than `more`."""
+    """Whether `less` was less work than `more`; `is_cached`: because it was in the cache."""
     for timeline in (less, more):
         failed = causes.unusable(timeline)
         if failed is not None:
             return Verdict(step, relation, "broken", numbers, failed)
     if less.prompt_n is not None and more.prompt_n is not None:
-        return _verdict(step, relation, less.prompt_n < more.prompt_n, numbers, cause)
+        holds = less.prompt_n < more.prompt_n and not (is_cached and less.cold)
+        return _verdict(step, relation, holds, numbers, cause)
     return Verdict(step, relation, "inconclusive", numbers, causes.ONE_PAIR)
 
 
@@ -264,13 +269,15 @@ def times_never_fall(chunks: Sequence[Chunk]) -> Verdict:
 def ttft(result: TtftResult) -> list[Verdict]:
     """Step 3."""
     runs = result.ttft.runs
-    judged = [ttft_below_total(timeline, "ttft") for timeline in result.timelines]
-    failed = [verdict for verdict in judged if verdict.outcome != "holds"]
-    # One that is broken says more than one that is unclear; and few of many say nothing.
-    failed.sort(key=lambda verdict: verdict.outcome != "broken")
-    most_failed = len(failed) > len(judged) / 2
     worst = max(runs, key=lambda run: run.ttft_ms / run.total_ms if run.total_ms else math.inf)
     below = all(run.ttft_ms < run.total_ms for run in runs)
+    judged = [ttft_below_total(timeline, "ttft") for timeline in result.timelines]
+    failed = [verdict for verdict in judged if verdict.outcome != "holds"]
+    # One that is broken says more than one that is unclear.
+    failed.sort(key=lambda verdict: verdict.outcome != "broken")
+    if len(failed) <= len(judged) / 2:
+        # Few of many say nothing; but numbers that do not keep the contract let nothing hold.
+        failed = [replace(verdict, outcome="inconclusive") for verdict in failed if not below]
     medians = (
         statistics.median(run.ttft_ms for run in runs),
         statistics.median(run.total_ms for run in runs),
@@ -281,7 +288,7 @@ def ttft(result: TtftResult) -> list[Verdict]:
     one_piece = Cause("one-piece", "the answer came in one read")
     return [
         replace(failed[0], relation=relation, numbers=numbers)
-        if most_failed
+        if failed
         else _verdict("ttft", relation, below, numbers, one_piece),
         _verdict(
             "ttft",
@@ -305,28 +312,29 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     by_count = f"prompt_n grows with the documents ({docs})"
     by_time = f"ttft grows with the documents ({docs})"
     times = ", ".join(milliseconds(row.ttft_ms) for row in rows)
-    in_order = all(_later(a, b, result.jitter_ms) for a, b in pairwise(rows))
-    prompt_n = [row.prompt_n for row in rows]
-    known = [n for n in prompt_n if n is not None]
-    if len(known) < len(rows):
+    ratios, in_order = result.ratios(), result.in_order
+    if not result.counted:
         if not result.legs:
             return [_no_count("prefill", by_count)]
-        verdicts = [_times_decide("prefill", by_time, times, in_order, result.ratios())]
-        return verdicts + _clock("prefill", legs)
-    steps_n = list(pairwise(known))
-    flat = next((pair for pair in steps_n if pair[0] >= pair[1]), steps_n[0])
-    grows = all(a < b for a, b in steps_n)
+        # Prompts that grow by the server's own count are not cut off; they are only fast.
+        totals = [leg.prompt_total for leg in result.legs[max(result.legs)]]
+        seen = all(total is None for total in totals)
+        verdict = _times_decide("prefill", by_time, times, in_order, ratios, seen)
+        return [verdict, *_clock("prefill", legs)]
+    known = [row.prompt_n for row in rows if row.prompt_n is not None]
+    pairs = list(pairwise(known))
+    flat = next((pair for pair in pairs if pair[0] >= pair[1]), pairs[0])
     cause = causes.prefill_flat(*flat)
-    numbers = ", ".join(map(count, prompt_n)) + " tokens"
-    verdicts = [_verdict("prefill", by_count, grows, numbers, cause)]
-    if not result.legs or not grows:
+    numbers = ", ".join(map(count, known)) + " tokens"
+    verdicts = [_verdict("prefill", by_count, result.grows, numbers, cause)]
+    if not result.legs or not result.grows:
         verdicts.append(_verdict("prefill", by_time, in_order, times, cause))
     else:
-        verdicts.append(_times_confirm("prefill", by_time, times, in_order, result.ratios(), cause))
+        verdicts.append(_times_confirm("prefill", by_time, times, in_order, ratios, cause))
     return verdicts + _clock("prefill", legs)
 
 
-def _later(soon: PrefillRow | CacheLeg, late: PrefillRow | CacheLeg, jitter_ms: float) -> bool:
+def _later(soon: CacheLeg, late: CacheLeg, jitter_ms: float) -> bool:
     """Whether `late` had its first text later, by more than two stamps differ by for nothing."""
     return late.ttft_ms - soon.ttft_ms > jitter_ms
 
@@ -343,18 +351,20 @@ def _spread(numbers: str, ratios: Sequence[float]) -> str:
     if len(ratios) < 2:
         return numbers
     effect = statistics.median(ratios)
-    noise = statistics.median(max(ratio / effect, effect / ratio) for ratio in ratios)
+    noise = statistics.median(math.exp(abs(math.log(ratio / effect))) for ratio in ratios)
     return f"{numbers}; effect x{effect:.2f}, noise x{noise:.2f} in {len(ratios)} rounds"
 
 
 def _times_decide(
-    step: str, relation: str, times: str, in_order: bool, ratios: Sequence[float]
+    step: str, relation: str, times: str, in_order: bool, ratios: Sequence[float], seen: bool
 ) -> Verdict:
     """The server counts no tokens: the rule judges the rounds. The artifact's own numbers must
-    show it, too, for a verdict that holds."""
+    show it, too, for a verdict that holds; `seen`: were there an effect, it could be seen."""
     decided = decide(ratios)
     numbers = _spread(times, ratios) + "; count not reported"
     if decided == "broken":
+        if not seen:
+            return Verdict(step, relation, "inconclusive", numbers, causes.INVISIBLE)
         return Verdict(step, relation, "broken", numbers, causes.SAME_TIME)
     if decided == "holds" and in_order:
         return Verdict(step, relation, "holds", numbers)
@@ -371,7 +381,7 @@ def _times_confirm(
 ) -> Verdict:
     """The counts show the effect. Times that do not follow are noise, or time that goes
     elsewhere; a fault of the server they do not prove."""
-    if in_order and (decide(ratios) == "holds" or same_direction(ratios)):
+    if in_order and confirms(ratios):
         return Verdict(step, relation, "holds", times)
     return Verdict(step, relation, "inconclusive", _spread(times, ratios), cause)
 
@@ -397,9 +407,7 @@ def _above(ttft_ms: float | None, prompt_ms: float | None) -> float:
 def cache(result: CacheResult) -> list[Verdict]:
     """Step 5: cached < uncached, by tokens and by time, against both cold legs."""
     artifact, second = result.cache, result.cache.second
-    all_legs = (artifact.first, second, artifact.changed_prefix)
-    counted = all(leg.prompt_n is not None for leg in all_legs)
-    if not result.legs and not counted:
+    if not result.legs and not result.counted:
         return [_no_count("cache", "cached < uncached in prompt_n")]
     missed = hit = Cause("cache-never-hits", "the same prompt was not cheaper the second time")
     if result.legs:
@@ -426,9 +434,12 @@ def cache(result: CacheResult) -> list[Verdict]:
         in_order = _later(second, cold_leg, result.jitter_ms)
         ratios = result.ratios(name)
         if cold_leg.prompt_n is None or second.prompt_n is None:
-            verdicts.append(_times_decide("cache", relation, times, in_order, ratios))
+            # No difference is a dead cache only where prefill can be seen, and no hit is told.
+            told = any(leg.cold is False for leg in result.legs["second"])
+            seen = decide(result.visible()) == "holds" and not told
+            verdicts.append(_times_decide("cache", relation, times, in_order, ratios, seen))
             continue
-        less = second.prompt_n < cold_leg.prompt_n
+        less = result.hits(name)
         numbers = f"{count(second.prompt_n)} against {count(cold_leg.prompt_n)} tokens"
         verdicts.append(_verdict("cache", f"second < {name} in prompt_n", less, numbers, cause))
         if not result.legs or not less:

@@ -11,14 +11,26 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, Protocol
 
-from .artifacts import Cache, CacheLeg, Cancel, Chunk, PrefillRow, Report, Sentence, Ttft, TtftRun
+from .artifacts import (
+    LARGEST,
+    Cache,
+    CacheLeg,
+    Cancel,
+    Chunk,
+    PrefillRow,
+    Report,
+    Sentence,
+    Ttft,
+    TtftRun,
+)
 from .errors import ArtifactError, ConfigError, StreamError
 from .plan import salt_of
 from .recording import Recording, Reply
 from .serverlog import cancel_line
-from .slots import Poll, answer_of, generated, slots_state
+from .slots import Poll, answer_of, batches_after, slots_state, tokens_after
 from .timeline import Timeline, derive, first_sentence
 
 Recordings = Mapping[str, Recording]
@@ -41,7 +53,8 @@ CANCEL_FIRST_PIECE = "first-piece"
 STOPPED_SHARE = 0.5
 PREFILL_DONE_SHARE = 0.95
 PREFILL_NOTICE_MS = 1200.0
-BATCH_TOKENS = 2048
+LATE_TOKENS = 16
+LATE_SHARE = 0.25
 
 
 def usable(recording: Recording) -> Timeline:
@@ -147,8 +160,9 @@ class SseResult:
 
 
 def sse_result(recordings: Recordings) -> SseResult:
-    """From the recording "stream", or "stream-2" where it was asked for once more."""
-    recording = recordings.get("stream-2") or _leg(recordings, "stream")
+    """From the last of the recordings "stream-1", "stream-2", …: those before it did not come
+    as they were made."""
+    recording = _leg(recordings, f"stream-{max(len(recordings), 1)}")
     timeline = derive(recording)
     chunks = tuple(Chunk(piece.t_ms, piece.text) for piece in timeline.pieces)
     return SseResult(recording.body, chunks, timeline)
@@ -163,11 +177,12 @@ class TtftResult:
 
 
 def ttft_result(recordings: Recordings) -> TtftResult:
-    """From the recordings "1", "2", …"""
+    """From the recordings "1", "2", …; "1.2" is the second attempt of the first run."""
     legs, salted = _counting(recordings)
-    if not legs:
+    last = {name.partition(".")[0]: name for name in sorted(legs)}
+    if not last:
         raise ArtifactError("the evidence has no request of the ttft step")
-    ordered = [_leg(legs, str(number)) for number in range(1, len(legs) + 1)]
+    ordered = [_leg(legs, last.get(str(n), str(n))) for n in range(1, len(last) + 1)]
     _asked(legs, cache_prompt=False)
     timelines = tuple(map(usable, ordered))
     runs = tuple(TtftRun(_ms(leg.ttft_ms), _ms(leg.total_ms), leg.tokens) for leg in timelines)
@@ -193,6 +208,22 @@ class PrefillResult:
         """What two of its times can differ by for nothing."""
         return _jitter_ms(self.legs.values())
 
+    @property
+    def counted(self) -> bool:
+        """Whether the server counts the tokens of every prompt."""
+        return all(row.prompt_n is not None for row in self.rows)
+
+    @property
+    def grows(self) -> bool:
+        """Whether the counts grow with the documents."""
+        known = [row.prompt_n for row in self.rows if row.prompt_n is not None]
+        return self.counted and all(a < b for a, b in pairwise(known))
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the first text came later with every more documents, by more than the jitter."""
+        return all(b.ttft_ms - a.ttft_ms > self.jitter_ms for a, b in pairwise(self.rows))
+
     def ratios(self) -> list[float]:
         """TTFT with the most documents over TTFT with the fewest, by round."""
         return _ratios(self.legs[max(self.legs)], self.legs[min(self.legs)]) if self.legs else []
@@ -206,8 +237,8 @@ def prefill_result(recordings: Recordings) -> PrefillResult:
         match = re.fullmatch(r"(\d+)docs-\d+", name)
         if match is not None:
             rounds.setdefault(int(match.group(1)), []).append(usable(recording))
-    if not rounds:
-        raise ArtifactError("the evidence has no request of the prefill step")
+    if len(rounds) < 2:
+        raise ArtifactError("the evidence has fewer than two prompts of the prefill step")
     _asked(legs, cache_prompt=False)
     salt = _salt(_leg(legs, f"{min(rounds)}docs-1"), salted)
     rows = tuple(
@@ -229,7 +260,7 @@ def _jitter_ms(legs: Iterable[Sequence[Timeline]]) -> float:
 
 def _ratios(slow: Sequence[Timeline], fast: Sequence[Timeline]) -> list[float]:
     """The ratios of the times to first text, by round."""
-    return [_ms(a.ttft_ms) / max(_ms(b.ttft_ms), 0.001) for a, b in zip(slow, fast)]
+    return [max(_ms(a.ttft_ms), 0.001) / max(_ms(b.ttft_ms), 0.001) for a, b in zip(slow, fast)]
 
 
 def _median_count(values: Sequence[int | None]) -> int | None:
@@ -244,11 +275,12 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class CacheResult:
-    """Step 5. `legs` are the timelines by name, one a round; empty where only the file is
-    there."""
+    """Step 5. `legs` are the timelines by name, one a round, `clearing` those of the short
+    requests before; empty where only the file is there."""
 
     cache: Cache
     legs: Mapping[str, Sequence[Timeline]]
+    clearing: Sequence[Timeline] = ()
 
     @property
     def jitter_ms(self) -> float:
@@ -258,6 +290,25 @@ class CacheResult:
     def ratios(self, cold: str) -> list[float]:
         """TTFT of the leg `cold` over that of the cached one, by round."""
         return _ratios(self.legs[cold], self.legs["second"]) if self.legs else []
+
+    def visible(self) -> list[float]:
+        """TTFT of the cold long prompt over that of the short one before, by round: whether
+        prefill can be seen here at all."""
+        return _ratios(self.legs["first"], self.clearing) if self.legs else []
+
+    @property
+    def counted(self) -> bool:
+        """Whether the server counts all that is compared."""
+        legs = (self.cache.first, self.cache.second, self.cache.changed_prefix)
+        return all(leg.prompt_n is not None for leg in legs)
+
+    def hits(self, cold: str) -> bool:
+        """Whether the counts show that the second leg was cached and the leg `cold` was not: a
+        front that all prompts share, the template's, is no hit."""
+        second, other = self.cache.second.prompt_n, getattr(self.cache, cold).prompt_n
+        if second is None or other is None or second >= other:
+            return False
+        return not any(leg.cold for leg in self.legs.get("second", ()))
 
 
 def cache_result(recordings: Recordings) -> CacheResult:
@@ -285,7 +336,8 @@ def cache_result(recordings: Recordings) -> CacheResult:
         },
         salt=_salt(found["first"][0], salted),
     )
-    return CacheResult(cache, timelines)
+    clearing = [usable(_leg(legs, f"clearing-{number}")) for number in range(1, rounds + 1)]
+    return CacheResult(cache, timelines, clearing)
 
 
 @dataclass(frozen=True)
@@ -297,8 +349,8 @@ class SentenceResult:
 
 
 def sentence_result(recordings: Recordings) -> SentenceResult:
-    """From the recording "stream"."""
-    timeline = usable(_leg(recordings, "stream"))
+    """From the last of the recordings "stream-1", "stream-2", … (see `sse_result`)."""
+    timeline = usable(_leg(recordings, f"stream-{max(len(recordings), 1)}"))
     sentence, sentence_ms = first_sentence(timeline.pieces)
     return SentenceResult(
         Sentence(
@@ -372,36 +424,25 @@ def cancel_case(
     timeline = derive(recording)
     if timeline.error is not None:
         raise StreamError(f"{recording.label}: {timeline.error}")
-    generated_tokens = generated(polls)
-    before = [poll for poll in polls if poll.asked_ms < 0]
+    # An answer that was under way at the close is neither.
+    before = [poll for poll in polls if poll.answered_ms < 0]
     polls = [poll for poll in polls if poll.asked_ms >= 0]
     idle = slots_state(polls)
-    max_tokens = int(recording.request.body.get("max_tokens", 0))
+    asked = recording.request.body.get("max_tokens")
+    max_tokens = asked if isinstance(asked, int) and 0 <= asked < LARGEST else 0
     line = cancel_line(log) if log is not None else None
-    phase: Phase = "generation" if timeline.pieces else "prefill"
-    stop: Stop = "unknown"
-    finished = polls[-1].answer.finished if polls else None
+    phase = _phase(timeline)
     processed = None
     if phase == "prefill" and idle.idle_after_ms is not None:
         processed = polls[-1].answer.tokens
-    if timeline.done or timeline.finish_reason or timeline.closed_at_ms is None:
-        phase = "ended"
-    elif phase == "prefill" and processed is not None and prompt_tokens is not None:
+    if phase == "prefill" and processed is not None and prompt_tokens is not None:
         stop = _prefill_stop(polls, processed, prompt_tokens)
+    elif phase == "ended":
+        stop = "unknown"
     elif line is not None:
         stop = "stopped"
-    elif phase == "generation" and finished is not None:
-        # (In prefill the slot still says what its task before had come to.)
-        if not finished:
-            stop = "stopped"
-        elif polls[0].busy:
-            stop = "ran on"
-        else:  # the whole answer was under way when the connection was closed
-            phase = "ended"
-    elif idle.idle_after_ms is not None:
-        rest_ms = _rest_ms(timeline, max_tokens)
-        if rest_ms is not None and idle.idle_after_ms < STOPPED_SHARE * rest_ms:
-            stop = "stopped"
+    else:
+        phase, stop = _stop(phase, timeline, polls, max_tokens)
     return CancelCase(
         name=name,
         phase=phase,
@@ -413,9 +454,7 @@ def cancel_case(
         idle_after_ms=idle.idle_after_ms,
         resolution_ms=idle.resolution_ms,
         waited_ms=polls[-1].answered_ms if polls else None,
-        tokens_after_close=None
-        if generated_tokens is None or phase != "generation"
-        else max(generated_tokens - len(timeline.pieces), 0),
+        tokens_after_close=tokens_after(polls) if phase == "generation" else None,
         prompt_processed=processed,
         prompt_tokens=prompt_tokens if phase == "prefill" else None,
         log_line=line,
@@ -423,18 +462,45 @@ def cancel_case(
     )
 
 
+def _phase(timeline: Timeline) -> Phase:
+    """What a close fell into; reasoning is generation, too."""
+    if timeline.done or timeline.finish_reason or timeline.closed_at_ms is None:
+        return "ended"
+    return "prefill" if timeline.first_token_ms is None else "generation"
+
+
+def tokens_in_time(rest: int) -> float:
+    """How many of the `rest` tokens may come after a close that arrived: a server notices at
+    the next one, and what is on its way is not its fault."""
+    return max(LATE_TOKENS, LATE_SHARE * rest)
+
+
+def _stop(
+    phase: Phase, timeline: Timeline, polls: Sequence[Poll], max_tokens: int
+) -> tuple[Phase, Stop]:
+    """Whether the generation stopped, by the answers of `/slots` alone."""
+    rest, idle_ms = max_tokens - len(timeline.pieces), slots_state(polls).idle_after_ms
+    rest_ms = _rest_ms(timeline, max_tokens)
+    soon = rest_ms is not None and idle_ms is not None and idle_ms < STOPPED_SHARE * rest_ms
+    finished = polls[-1].answer.finished if polls else None
+    # (In prefill the slot still says what its task before had come to.)
+    if phase == "prefill" or finished is None:
+        return phase, "stopped" if soon else "unknown"
+    if not finished:
+        return phase, "stopped"
+    # It came to its own end: long after the close, or just then, which proves nothing.
+    after = tokens_after(polls)
+    ran_on = polls[0].busy and (after > tokens_in_time(rest) if after is not None else not soon)
+    return ("generation", "ran on") if ran_on else ("ended", "unknown")
+
+
 def _prefill_stop(polls: Sequence[Poll], processed: int, prompt_tokens: int) -> Stop:
     """Whether a close in prefill stopped it. One that ran through counts as "ran on" only where
-    it had the time to be seen: a server looks at the client's socket once a second or so, and
-    finishes the batch under way (by default 2,048 tokens) at its own rate."""
+    `/slots` shows two ends of a batch after the server must have looked at its client, which it
+    does once in a second or so: at the first of the two it could have stopped."""
     if processed < PREFILL_DONE_SHARE * prompt_tokens:
         return "stopped"
-    busy_ms = max((poll.asked_ms for poll in polls if poll.busy), default=None)
-    if busy_ms is None:
-        return "unknown"
-    fastest = prompt_tokens / busy_ms  # tokens a millisecond; it took at least that long
-    bound = fastest * PREFILL_NOTICE_MS + BATCH_TOKENS
-    return "ran on" if bound < PREFILL_DONE_SHARE * prompt_tokens else "unknown"
+    return "ran on" if batches_after(polls, PREFILL_NOTICE_MS) >= 2 else "unknown"
 
 
 def _rest_ms(timeline: Timeline, max_tokens: int) -> float | None:
@@ -476,9 +542,14 @@ def cancel_result(
     )
 
 
-def tokens_counted(recording: Recording | None) -> int | None:
-    """The tokens in an answer of `/tokenize`; None where there is none."""
-    body = _reply(recording).json() if recording is not None else None
+def counted_tokens(recording: Recording | None) -> int | None:
+    """The tokens in a recorded answer of `/tokenize`; None where there is none."""
+    return token_count(_reply(recording)) if recording is not None else None
+
+
+def token_count(reply: Reply) -> int | None:
+    """The tokens in an answer of `/tokenize`; None where it is none."""
+    body = reply.json()
     tokens = body.get("tokens") if isinstance(body, dict) else None
     return len(tokens) if isinstance(tokens, list) else None
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import sse
+from .artifacts import LARGEST, check
 
 
 @dataclass(frozen=True)
@@ -15,13 +16,12 @@ class Answer:
     """`busy`: slots that are processing, None if the answer does not say; then `missing`
     says why. `finished`: the slot of the latest task has no next token, so that its answer
     came to its own end; None: not said. `tokens`: what that slot holds, prompt and answer;
-    `decoded`: of them, generated while it is busy; None: not said."""
+    None: not said."""
 
     busy: int | None
     missing: str | None = None
     finished: bool | None = None
     tokens: int | None = None
-    decoded: int | None = None
 
 
 def answer_of(status: int, body: bytes | str) -> Answer:
@@ -45,7 +45,6 @@ def answer_of(status: int, body: bytes | str) -> Answer:
         sum(map(bool, states)),
         finished=not has_next if isinstance(has_next, bool) else None,
         tokens=_count(latest.get("n_prompt_tokens")),
-        decoded=_count(token.get("n_decoded")),
     )
 
 
@@ -70,7 +69,8 @@ def _next_token(slot: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
+    return value if is_count else None
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,9 @@ def dump_polls(polls: Sequence[Poll]) -> str:
 
 
 def load_polls(text: str) -> list[Poll]:
-    """What `dump_polls` wrote. Raises ValueError, TypeError."""
-    return [Poll(**json.loads(line)) for line in text.split("\n") if line.strip()]
+    """What `dump_polls` wrote. Raises ValueError, ArtifactError."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    return [check(Poll, json.loads(line), "an answer of /slots") for line in lines]
 
 
 @dataclass(frozen=True)
@@ -113,19 +114,26 @@ class Idle:
     resolution_ms: float | None
 
 
-def generated(polls: Sequence[Poll]) -> int | None:
-    """Tokens that the answer had when its slot was first seen idle: what the slot then holds,
-    the prompt taken off, which an answer of `/slots` in generation gives. None: not said."""
-    prompt = None
-    for poll in polls:
-        answer = poll.answer
-        if answer.tokens is None:
-            continue
-        if answer.busy and answer.decoded:
-            prompt = answer.tokens - answer.decoded
-        elif answer.busy == 0 and poll.asked_ms >= 0:
-            return answer.tokens - prompt if prompt is not None else None
-    return None
+def tokens_after(polls: Sequence[Poll]) -> int | None:
+    """Tokens that the slot took on between the first answer of `/slots` after the close and the
+    first that shows it idle; what was on its way at the close is so left out. None: not said."""
+    asked = [poll for poll in polls if poll.asked_ms >= 0]
+    idle = next((poll.answer for poll in asked if poll.busy is False), None)
+    first = asked[0].answer if asked else None
+    if idle is None or first is None or idle.tokens is None or first.tokens is None:
+        return None
+    return max(idle.tokens - first.tokens, 0)
+
+
+def batches_after(polls: Sequence[Poll], moment_ms: float) -> int:
+    """How many ends of a batch the answers after `moment_ms` show: what the busy slot holds
+    grows from one batch to the next."""
+    held = {
+        poll.answer.tokens
+        for poll in polls
+        if poll.asked_ms >= moment_ms and poll.busy and poll.answer.tokens is not None
+    }
+    return max(len(held) - 1, 0)
 
 
 def slots_state(polls: Sequence[Poll]) -> Idle:

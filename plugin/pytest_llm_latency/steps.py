@@ -9,22 +9,21 @@ from __future__ import annotations
 import contextlib
 import io
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from . import sse
+from . import causes, sse
 from .artifacts import Chunk
-from .causes import Cause, burst, coalesced
 from .client import Client, Exchange
 from .decision import enough
 from .errors import ConfigError, ServerError, StreamError
 from .plan import Messages, Plan, new_salt
 from .recording import Recording, Reply
 from .results import (
-    BATCH_TOKENS,
     CACHE_COLD,
     CACHE_LEGS,
     CANCEL_CLOSE_AT,
@@ -46,10 +45,11 @@ from .results import (
     cache_result,
     cancel_case,
     cancel_result,
+    counted_tokens,
     prefill_result,
     sentence_result,
     server_result,
-    tokens_counted,
+    token_count,
     too_long_words,
     ttft_result,
     usable,
@@ -60,7 +60,8 @@ from .slots import Poll, answer_of, dump_polls
 from .timeline import Timeline, derive
 
 PREFILL_CASE_CLOSE_AT_MS = 100.0
-PREFILL_TOKENS = 2 * BATCH_TOKENS
+PREFILL_TOKENS = 4096
+ATTEMPTS_AT_MOST = 3
 # In prefill a llama.cpp server looks at the client's socket after a second without news,
 # and every answer that it gives, /slots included, restarts that second.
 POLL_IN_PREFILL_S = 1.3
@@ -159,9 +160,7 @@ def count_tokens(client: Client, messages: Messages) -> int | None:
     question = token_question(client, messages)
     if question is None:
         return None
-    tokens = client.post("/tokenize", question).json()
-    found = tokens.get("tokens") if isinstance(tokens, dict) else None
-    return len(found) if isinstance(found, list) else None
+    return token_count(client.post("/tokenize", question))
 
 
 Legs = dict[str, Recording]
@@ -175,8 +174,8 @@ def _cold(
     Gives the recordings by leg, of both where there were two, and the salt.
     """
     legs = measure(None)
-    proofs = {name: derive(legs[name]) for name in cold}
-    warm = next((proof for proof in proofs.values() if not proof.cold), None)
+    proofs = [derive(leg) for name, leg in legs.items() if name.partition(".")[0] in cold]
+    warm = next((proof for proof in proofs if not proof.cold), None)
     if warm is None:
         return legs, None
     why = (
@@ -191,11 +190,14 @@ def _cold(
     return {**legs, **measure(salt)}, salt
 
 
+def _leg_salt(salt: str | None) -> str | None:
+    """A salt of its own for every leg that must be cold: one that they shared would be in the
+    cache from the second on, and it is a good part of a short prompt."""
+    return None if salt is None else new_salt()
+
+
 def _prefix(salt: str | None) -> str:
     return SALTED if salt else ""
-
-
-R = TypeVar("R", PrefillResult, CacheResult)
 
 
 def _in_rounds(
@@ -227,23 +229,37 @@ def measure_server(bench: Bench) -> ServerResult:
     )
 
 
+R = TypeVar("R")
+
+
+def _as_made(
+    bench: Bench, step: str, ask: Callable[[int], R], timeline_of: Callable[[R], Timeline]
+) -> R:
+    """An answer that came as it was made, or the last of three: one that did not says little on
+    a busy machine."""
+    held_back: list[str] = []
+    for attempt in range(1, ATTEMPTS_AT_MOST + 1):
+        answer = ask(attempt)
+        cause = causes.held_back(timeline_of(answer))
+        if cause is None:
+            if held_back:
+                bench.note(step, f"asked again: {', '.join(held_back)}")
+            break
+        held_back.append(cause.code)
+    return answer
+
+
 def measure_sse(bench: Bench) -> SseResult:
-    """Step 2, with the very `stream()` that the run directory gets a copy of. A stream that did
-    not come as it was made is asked for once more: one says little on a busy machine."""
-    result = _stream(bench, "stream")
-    held_back = _held_back(result.timeline)
-    if held_back is not None:
-        result = _stream(bench, "stream-2")
-        if _held_back(result.timeline) is None:
-            bench.note("sse", f"a first stream did not come as it was made ({held_back.code})")
+    """Step 2, with the very `stream()` that the run directory gets a copy of."""
+
+    def ask(attempt: int) -> SseResult:
+        return _stream(bench, f"stream-{attempt}")
+
+    result = _as_made(bench, "sse", ask, lambda result: result.timeline)
     timeline = result.timeline
     if not timeline.done and timeline.finish_reason is not None:
         bench.note("sse", "the stream ended without data: [DONE], with a finish_reason before")
     return result
-
-
-def _held_back(timeline: Timeline) -> Cause | None:
-    return burst(timeline) or coalesced(timeline)
 
 
 def _stream(bench: Bench, leg: str) -> SseResult:
@@ -273,10 +289,15 @@ def measure_ttft(bench: Bench) -> TtftResult:
     def measure(salt: str | None) -> Legs:
         legs = {}
         for number in numbers:
-            bench.progress(f"ttft {number}/{plan.ttft_runs}")
-            messages = plan.short(salt and f"{salt}-{number}")
-            leg = _prefix(salt) + number
-            legs[leg] = bench.ask(f"ttft/{leg}", messages, plan.max_tokens, cache_prompt=False)
+
+            def ask(attempt: int, number: str = number) -> Recording:
+                bench.progress(f"ttft {number}/{plan.ttft_runs}")
+                leg = _prefix(salt) + (number if attempt == 1 else f"{number}.{attempt}")
+                messages = plan.short(_leg_salt(salt))
+                legs[leg] = bench.ask(f"ttft/{leg}", messages, plan.max_tokens, cache_prompt=False)
+                return legs[leg]
+
+            _as_made(bench, "ttft", ask, derive)
         return legs
 
     result = ttft_result(_cold(bench, "ttft", numbers, measure)[0])
@@ -298,7 +319,7 @@ def measure_prefill(bench: Bench) -> PrefillResult:
         # Up, down, up: what slows the first or the last of a round hits either end in turn.
         for docs in plan.doc_counts if number % 2 else plan.doc_counts[::-1]:
             bench.progress(f"prefill {docs} documents, round {number}")
-            messages = plan.with_documents(bench.documents[:docs], salt and f"{salt}-{docs}")
+            messages = plan.with_documents(bench.documents[:docs], _leg_salt(salt))
             leg = f"{_prefix(salt)}{docs}docs-{number}"
             legs[leg] = bench.ask(
                 f"prefill/{leg}", messages, plan.kb_max_tokens, cache_prompt=False
@@ -308,20 +329,13 @@ def measure_prefill(bench: Bench) -> PrefillResult:
     legs, salt = _cold(bench, "prefill", [f"{docs}docs-1" for docs in plan.doc_counts], measure)
 
     def is_enough(result: PrefillResult) -> bool:
-        known = [row.prompt_n for row in result.rows if row.prompt_n is not None]
-        counted = len(known) == len(result.rows)
-        if counted and not all(a < b for a, b in pairwise(known)):
+        if result.counted and not result.grows:
             return True  # the counts decide
-        ratios = result.ratios()
-        if len(ratios) == 1 and not _in_order(result):
+        if result.counted and len(result.ratios()) == 1 and not result.in_order:
             return False
-        return enough(ratios, counted)
+        return enough(result.ratios(), result.counted)
 
     return _in_rounds(legs, salt, measure, prefill_result, is_enough)
-
-
-def _in_order(result: PrefillResult) -> bool:
-    return all(b.ttft_ms - a.ttft_ms > result.jitter_ms for a, b in pairwise(result.rows))
 
 
 def measure_cache(bench: Bench) -> CacheResult:
@@ -340,13 +354,12 @@ def measure_cache(bench: Bench) -> CacheResult:
             "changed_prefix": plan.with_documents(documents, salt, before=plan.changed_line),
         }
         bench.progress(f"cache, clearing the slot, round {number}")
-        bench.ask(
-            f"cache/{_prefix(salt)}clearing-{number}",
-            plan.clearing(),
-            plan.clearing_max_tokens,
-            cache_prompt=False,
-        )
-        legs = {}
+        clearing = f"{_prefix(salt)}clearing-{number}"
+        legs = {
+            clearing: bench.ask(
+                f"cache/{clearing}", plan.clearing(), plan.clearing_max_tokens, cache_prompt=False
+            )
+        }
         for name in CACHE_LEGS:
             bench.progress(f"cache {name}, round {number}")
             leg = f"{_prefix(salt)}{name}-{number}"
@@ -358,13 +371,9 @@ def measure_cache(bench: Bench) -> CacheResult:
     legs, salt = _cold(bench, "cache", [f"{name}-1" for name in CACHE_COLD], measure)
 
     def is_enough(result: CacheResult) -> bool:
-        second = result.cache.second.prompt_n
-        cold = [result.cache.first.prompt_n, result.cache.changed_prefix.prompt_n]
-        known = [n for n in cold if n is not None]
-        counted = second is not None and len(known) == len(cold)
-        if second is not None and counted and second >= min(known):
+        if result.counted and not all(map(result.hits, CACHE_COLD)):
             return True  # the counts decide
-        return all(enough(result.ratios(name), counted) for name in CACHE_COLD)
+        return all(enough(result.ratios(name), result.counted) for name in CACHE_COLD)
 
     result = _in_rounds(legs, salt, measure, cache_result, is_enough)
     front, end = result.legs["changed_prefix"][-1], result.legs["changed_suffix"][-1]
@@ -384,10 +393,17 @@ def measure_sentence(bench: Bench) -> SentenceResult:
     """Step 6: when could a voice begin to speak?"""
     bench.progress("sentence")
     plan = bench.plan
-    recording = bench.ask(
-        "sentence/stream", plan.sentence(), plan.sentence_max_tokens, cache_prompt=True
-    )
-    return sentence_result({"stream": recording})
+    legs: Legs = {}
+
+    def ask(attempt: int) -> Recording:
+        leg = f"stream-{attempt}"
+        legs[leg] = bench.ask(
+            f"sentence/{leg}", plan.sentence(), plan.sentence_max_tokens, cache_prompt=True
+        )
+        return legs[leg]
+
+    _as_made(bench, "sentence", ask, derive)
+    return sentence_result(legs)
 
 
 def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
@@ -437,7 +453,7 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
         long_prompt,
         plan.kb_max_tokens,
         close_at_ms=PREFILL_CASE_CLOSE_AT_MS,
-        prompt_tokens=tokens_counted(tokens),
+        prompt_tokens=counted_tokens(tokens),
     )
     bench.progress("cancel, the next request")
     recordings[CANCEL_NEXT] = bench.client.record(
@@ -449,14 +465,14 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
 def _long_prompt(bench: Bench) -> Messages:
     """A prompt of several batches, so that one batch can be told from all: the documents again
     and again, as far as the context goes. Where nobody counts, the documents once."""
-    plan, salt = bench.plan, new_salt()
+    plan, salt, client = bench.plan, new_salt(), bench.client
     once = plan.with_documents(bench.documents, salt)
-    tokens, context = count_tokens(bench.client, once), context_size(bench.client.get("/props"))
-    if not tokens or not context:
+    none, some = (count_tokens(client, m) for m in (plan.with_documents((), salt), once))
+    context = context_size(client.get("/props"))
+    if none is None or some is None or some <= none or not context:
         return once
-    room = (context - plan.kb_max_tokens) // tokens
-    times = max(1, min(-(-PREFILL_TOKENS // tokens), room))
-    return plan.with_documents([*bench.documents] * times, salt)
+    wanted = min(PREFILL_TOKENS, context - plan.kb_max_tokens - 1) - none
+    return plan.with_documents([*bench.documents] * max(1, wanted // (some - none)), salt)
 
 
 @dataclass(frozen=True)
@@ -487,16 +503,20 @@ class _Watcher:
             with contextlib.suppress(ServerError):
                 before.append(self._ask())
 
+        # Beside the reading, which must not wait for the answer.
+        looker = threading.Thread(target=look, daemon=True)
         exchange = Exchange(
             self.bench.client,
             f"cancel/{name}",
             close_at_ms,
             close_on_piece,
-            look if looks and self.has_slots else None,
+            looker.start if looks and self.has_slots else None,
         )
         recording = exchange.run(sse.request_body(messages, max_tokens, True))
+        if looker.ident is not None:
+            looker.join()
         timeline = derive(recording)
-        in_prefill = not timeline.pieces
+        in_prefill = timeline.first_token_ms is None
         polls = [_poll_of(exchange.closed_at, *seen) for seen in before]
         if self.has_slots:
             polls += self._poll(exchange.closed_at, in_prefill)

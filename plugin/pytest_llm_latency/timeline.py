@@ -158,6 +158,11 @@ class Timeline:
         return _time(self.timings, "predicted_ms")
 
     @property
+    def drafted(self) -> bool:
+        """Whether tokens were drafted (speculative decoding), and so made several at a time."""
+        return bool(_count(self.timings, "draft_n"))
+
+    @property
     def cut_short(self) -> bool:
         """The stream ended, not by us, with neither `[DONE]` nor a finish reason."""
         return not self.done and self.finish_reason is None and self.closed_at_ms is None

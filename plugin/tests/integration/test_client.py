@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import gzip
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from scripted import (
@@ -17,7 +21,7 @@ from scripted import (
 )
 
 from pytest_llm_latency import relations
-from pytest_llm_latency.client import Client, Deadlines
+from pytest_llm_latency.client import Client, Deadlines, Exchange
 from pytest_llm_latency.errors import ServerError
 from pytest_llm_latency.recording import Recording
 from pytest_llm_latency.sse import MESSAGES
@@ -189,7 +193,7 @@ def test_a_redirect_does_not_carry_the_key_away() -> None:
         def redirect(connection: Connection, _: Request) -> None:
             connection.send(
                 f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {other.base_url}/x\r\n"
-                "Content-Length: 0\r\n\r\n"
+                "Transfer-Encoding: chunked\r\n\r\n5\r\nthere\r\n0\r\n\r\n"
             )
 
         with serving(redirect) as server:
@@ -197,9 +201,111 @@ def test_a_redirect_does_not_carry_the_key_away() -> None:
             recording = client.record(MESSAGES)
             assert client.get("/v1/models").status == 307
     assert recording.status == 307
+    assert ("Location", f"{other.base_url}/x") in recording.response_headers
     assert other.requests == []
     assert server.requests[0].headers["authorization"] == "Bearer hunter2"
     assert "hunter2" not in repr(recording) + repr(client.__dict__)
+
+
+ANSWER = "".join([role_event(), text_event("one "), text_event("two"), end_events()]).encode()
+
+
+def whole_in_one_write(connection: Connection) -> None:
+    connection.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + ANSWER)
+
+
+def by_length(connection: Connection) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(ANSWER)}\r\n\r\n"
+    connection.send(head.encode() + ANSWER[:50])
+    connection.send(ANSWER[50:] + b"and nothing of this")
+
+
+def zipped(connection: Connection) -> None:
+    data = gzip.compress(ANSWER)
+    connection.send("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n")
+    connection.send("Transfer-Encoding: chunked\r\n\r\n")
+    for start in range(0, len(data), 7):
+        part = data[start : start + 7]
+        connection.send(f"{len(part):016x};x=y\r\n".encode() + part + b"\r\n")
+    connection.send(b"0\r\n\r\n")
+
+
+def byte_by_byte(connection: Connection) -> None:
+    connection.chunked_head()
+    for byte in f"{len(ANSWER):x}\r\n".encode() + ANSWER + b"\r\n0\r\n\r\n":
+        connection.send(bytes([byte]))
+
+
+@pytest.mark.parametrize(
+    "write", [whole_in_one_write, by_length, zipped, byte_by_byte], ids=lambda write: write.__name__
+)
+def test_every_framing_gives_the_same_bytes(write: Callable[[Connection], None]) -> None:
+    with serving(lambda connection, _: write(connection)) as server:
+        recording = Client(server.base_url).record(MESSAGES)
+    assert recording.body == ANSWER
+    assert recording.end.kind == "eof"
+    times = [read.t_ms for read in recording.reads]
+    assert times == sorted(times)
+    assert recording.headers_ms is not None
+    # What came with the head was there when the head was.
+    assert times[0] <= recording.headers_ms or write is not whole_in_one_write
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\ndata: x",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\ndata: x",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\ndata: x\n\n",
+    ],
+)
+def test_a_body_cut_off_is_told(cut: str) -> None:
+    with serving(lambda connection, _: connection.send(cut)) as server:
+        recording = Client(server.base_url).record(MESSAGES)
+    assert recording.end.kind == "broken"
+    assert recording.end.detail.startswith("the connection broke: ")
+
+
+def test_many_chunks_in_one_write_are_one_arrival() -> None:
+    """However many events they hold: what became readable together is stamped together."""
+
+    def script(connection: Connection, _: Request) -> None:
+        connection.chunked_head()
+        events = [text_event(f"{number} ") for number in range(30)] + [end_events()]
+        time.sleep(GAP_S)
+        connection.send("".join(f"{len(text):x}\r\n{text}\r\n" for text in events) + "0\r\n\r\n")
+
+    with serving(script) as server:
+        timeline = Client(server.base_url).stream(MESSAGES)
+    assert len(timeline.pieces) == 30
+    assert len({piece.t_ms for piece in timeline.pieces}) == 1
+    assert len(timeline.arrivals) == 1
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_garbage_is_not_collected_meanwhile_and_as_before_afterwards(enabled: bool) -> None:
+    during: list[bool] = []
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with serving(lambda connection, _: whole_in_one_write(connection)) as server:
+            exchange = Exchange(Client(server.base_url), "own/1")
+            for _ in exchange.send({"messages": MESSAGES}):
+                during.append(gc.isenabled())
+            assert gc.isenabled() is enabled
+            Client("http://127.0.0.1:9").record(MESSAGES)  # nobody listens
+            assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert set(during) == {False}
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="only Linux tells")
+def test_waiting_for_a_core_is_told_with_the_recording() -> None:
+    with serving(lambda connection, _: whole_in_one_write(connection)) as server:
+        recording = Client(server.base_url).record(MESSAGES)
+    assert recording.cpu_wait_ms is not None
+    assert 0 <= recording.cpu_wait_ms < recording.end.t_ms + 1000
 
 
 def test_loopback_ignores_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

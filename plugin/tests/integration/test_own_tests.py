@@ -62,7 +62,7 @@ def test_it_fails_with_the_same_words(pytester: pytest.Pytester, serve: Callable
         [
             "*::test_a_repeated_prompt_is_cached: broken: cached < uncached",
             "*  prompt_n * against *, ttft * ms against * ms",
-            "*  cause cache-never-hits: the same prompt was processed in full again *",
+            "*  cause cache-never-hits: * of the same prompt, character for character: *",
         ]
     )
     assert "pytest_llm_latency/" not in summary(result)
@@ -90,7 +90,7 @@ def test_a_plan_of_one_s_own(pytester: pytest.Pytester, own_server: list[str]) -
     directory = pytester.path / "voice" / "llm"
     ttft = json.loads((directory / "ttft.json").read_text())
     assert [run["tokens"] for run in ttft["runs"]] == [16, 16, 16]
-    head = json.loads((directory / "evidence/sse/stream.jsonl").read_text().split("\n")[0])
+    head = json.loads((directory / "evidence/sse/stream-1.jsonl").read_text().split("\n")[0])
     assert head["request"]["body"]["messages"][1]["content"] == "Where is the bus stop?"
 
 
@@ -141,3 +141,28 @@ def test_no_slots_is_skipped_with_the_reason(
     assert cancel["slot_idle_after_ms"] is None
     report = json.loads((pytester.path / "voice/llm/report.json").read_text())
     assert report["cancel_idle_ms"] is None
+
+
+INCONCLUSIVE = """
+from pytest_llm_latency.causes import Cause
+from pytest_llm_latency.relations import Verdict
+
+def test_noise(llm_expect):
+    llm_expect(Verdict("own", "a < b", "inconclusive", "1 against 2", Cause("noise", "too noisy")))
+
+def test_broken(llm_expect):
+    llm_expect(Verdict("own", "a < b", "broken", "3 against 2", Cause("x", "for sure")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "outcomes"),
+    [((), {"failed": 2}), (("--llm-inconclusive=skip",), {"failed": 1, "skipped": 1})],
+)
+def test_what_noise_hides_fails_or_skips_as_told(
+    pytester: pytest.Pytester, tiny_gguf: Path, args: tuple[str, ...], outcomes: dict[str, int]
+) -> None:
+    pytester.makepyfile(INCONCLUSIVE)
+    result = pytester.runpytest(f"--llm-gguf={tiny_gguf}", "--llm-server=local", "-rs", *args)
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines(["*too noisy*"])

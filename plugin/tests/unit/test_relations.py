@@ -127,8 +127,11 @@ def test_a_burst_is_no_stream() -> None:
 
 
 def test_a_burst_is_seen_without_the_server_s_times() -> None:
-    timeline = replace(answer(ttft=3000.0, gap=0.5), timings={})
+    timeline = replace(answer(ttft=3000.0, gap=0.5), timings={}, jitter_ms=1.0)
     assert broken([relations.ttft_below_total(timeline)]) == [("ttft < total", "burst")]
+    # piece by piece, it is a fast generation after a long prefill
+    piecewise = replace(timeline, jitter_ms=0.1)
+    assert relations.ttft_below_total(piecewise).outcome == "holds"
     # a long prefill before a fast generation is none
     fast = answer(ttft=3000.0, gap=0.5, generated=10.0)
     assert relations.ttft_below_total(fast).outcome == "holds"
@@ -156,7 +159,8 @@ def test_clumps_are_no_burst() -> None:
         clumps(210.0, 1, 13000.0),  # one by one
         clumps(60.0, 2, 1900.0),  # two tokens of a speculative decoder
         clumps(4.0, 8, 30.0),  # a fast server: its packets fill by themselves
-        clumps(210.0, 8, 13000.0),  # no slower than they were generated
+        replace(clumps(210.0, 8, 1700.0), timings={"draft_n": 60}),  # drafted and accepted
+        replace(answer(ttft=100.0, gap=8.0, count=64), jitter_ms=7.9),  # even, on a busy machine
     ],
 )
 def test_these_come_as_they_are_made(timeline: Timeline) -> None:
@@ -179,6 +183,8 @@ def test_one_burst_of_five_is_no_rule() -> None:
     good = ttft_result(500, 501, 502, 503, 504)
     few = replace(good, timelines=(*good.timelines[2:], *bursts * 2))
     assert outcomes(relations.ttft(few)) == {"holds"}
+    equal = replace(few, ttft=ttft_result(500, 501, 102, 503, 504).ttft)
+    assert "inconclusive" in outcomes(relations.ttft(equal))
     most = replace(good, timelines=(*good.timelines[3:], *bursts * 3))
     assert broken(relations.ttft(most)) == [("ttft < total in every run", "burst")]
 
@@ -186,6 +192,19 @@ def test_one_burst_of_five_is_no_rule() -> None:
 def test_all_in_one_read_is_not_below() -> None:
     timeline = replace(answer(count=1), total_ms=100.0)
     assert broken([relations.ttft_below_total(timeline)]) == [("ttft < total", "one-piece")]
+    one_token = replace(timeline, timings={"predicted_n": 1})
+    assert relations.ttft_below_total(one_token).outcome == "inconclusive"
+    # a short answer in one read may be a late reader's
+    short = replace(answer(count=3, gap=0.0, generated=5.0), total_ms=100.0)
+    assert relations.ttft_below_total(short).outcome == "inconclusive"
+
+
+def test_reasoning_before_a_short_answer_is_no_burst() -> None:
+    timeline = answer(ttft=10_000.0, gap=10.0, generated=10_200.0)
+    assert relations.ttft_below_total(timeline).outcome == "broken"
+    reasoned = replace(timeline, first_token_ms=100.0)
+    assert relations.ttft_below_total(reasoned).outcome == "holds"
+    assert relations.comes_as_made(replace(reasoned, timings={})).outcome == "holds"
 
 
 def ttft_result(*totals: float) -> TtftResult:
@@ -281,6 +300,22 @@ def test_counts_that_hold_are_confirmed_by_the_direction_of_rounds() -> None:
     assert codes(claimed) == {"cache-time"}
     numbers = [verdict.numbers for verdict in relations.cache(claimed) if verdict.cause]
     assert "effect x1.00, noise x1.00 in 8 rounds" in numbers[0]
+
+
+def test_a_shared_front_is_no_hit() -> None:
+    """A template's header, or all before a time stamp, is reused even where the cache is dead."""
+    assert codes(cache_result((1363, 0), (1263, 100), (1370, 0))) == {"cache-never-hits"}
+    cold, again = answer(prompt_n=1363), answer(prompt_n=1359, cache_n=4)
+    assert relations.cached_below_uncached(cold, again).outcome == "broken"
+
+
+def test_one_round_confirms_only_where_it_is_clear() -> None:
+    result = cache_result((1300, 0), (1, 1299), (1310, 0))
+    near = {
+        name: [replace(legs[0], pieces=answer(1000.0 - (name == "second")).pieces)]
+        for name, legs in result.legs.items()
+    }
+    assert outcomes(relations.cache(replace(result, legs=near))) == {"holds", "inconclusive"}
 
 
 def test_a_cache_miss_says_where_the_prompts_part() -> None:
@@ -443,15 +478,17 @@ def test_relations_for_a_user_s_own_timelines() -> None:
     assert relations.cached_below_uncached(cached, cached).outcome == "inconclusive"
 
 
-def timed_cache(*seconds: tuple[float, float, float]) -> CacheResult:
-    """Rounds of (first, second, changed_prefix) of a server that counts nothing."""
+def timed_cache(*seconds: tuple[float, float, float], hi_ms: float = 100.0) -> CacheResult:
+    """Rounds of (first, second, changed_prefix) of a server that counts nothing, each after a
+    short request of `hi_ms`."""
     names = ("first", "second", "changed_prefix")
     legs = {
         name: [replace(answer(ttft=1000 * row[i]), timings={}) for row in seconds]
         for i, name in enumerate(names)
     }
     cache = Cache(**{name: CacheLeg(None, legs[name][0].ttft_ms or 0) for name in names})
-    return CacheResult(cache, legs)
+    clearing = [replace(answer(ttft=hi_ms), timings={}) for _ in seconds]
+    return CacheResult(cache, legs, clearing)
 
 
 def test_without_counts_times_decide_only_what_they_show() -> None:
@@ -460,5 +497,9 @@ def test_without_counts_times_decide_only_what_they_show() -> None:
     dead = timed_cache(*[(4.0 + n / 100, 3.99, 4.0) for n in range(6)])
     assert outcomes(relations.cache(dead)) == {"broken"}
     assert codes(dead) == {"no-difference-in-time"}
+    # where a long prompt takes no longer than a short one, a cache cannot be seen
+    remote = timed_cache(*[(0.225, 0.21, 0.225)] * 6, hi_ms=200.0)
+    assert outcomes(relations.cache(remote)) == {"inconclusive"}
+    assert codes(remote) == {"effect-invisible"}
     once = timed_cache((0.0501, 0.0499, 0.05))
     assert outcomes(relations.cache(once)) == {"inconclusive"}

@@ -35,11 +35,11 @@ def test_no_loopback_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stamps.measure_stamps() is None
 
 
-def leg(ttft_ms: float, jitter_ms: float, prompt_n: int) -> Timeline:
+def leg(ttft_ms: float, jitter_ms: float, prompt_n: int, cache_n: int = 0) -> Timeline:
     return Timeline(
         pieces=(Piece(ttft_ms, "a"), Piece(ttft_ms + 10, "b")),
         total_ms=ttft_ms + 10,
-        timings={"prompt_n": prompt_n, "cache_n": 0},
+        timings={"prompt_n": prompt_n, "cache_n": cache_n},
         done=True,
         jitter_ms=jitter_ms,
     )
@@ -59,7 +59,8 @@ def test_times_that_differ_less_than_the_jitter_do_not_confirm(
     rows = (PrefillRow(0, 10, 1.0, 10.0), PrefillRow(12, 100, 1.0, 25.0))
     verdicts = relations.prefill(PrefillResult(rows, {0: [short], 12: [long]}))
     assert [verdict.outcome for verdict in verdicts] == ["holds", outcome]
-    legs = {"first": [long], "second": [short], "changed_prefix": [long], "changed_suffix": [long]}
+    hit = leg(10.0, jitter_ms, 10, 90)
+    legs = {"first": [long], "second": [hit], "changed_prefix": [long], "changed_suffix": [long]}
     cold, cached = CacheLeg(100, 25.0), CacheLeg(10, 10.0)
     result = CacheResult(Cache(cold, cached, cold), legs)
     assert [verdict.outcome for verdict in relations.cache(result)] == ["holds", outcome] * 2

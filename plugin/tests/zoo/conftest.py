@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tiny_model
 from faults import Fault
-from judging import Found
+from judging import Found, Servers
 from scripted import serving
 
 from pytest_llm_latency.server.own import own_command
@@ -21,7 +21,6 @@ SHORT_WAITS = """
 from pytest_llm_latency import steps
 steps.IDLE_DEADLINE_S = steps.IDLE_DEADLINE_IN_PREFILL_S = 3.0
 """
-Servers = Callable[[Fault], tuple[str, Path]]
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from faults import Fault
+
 from pytest_llm_latency import relations
 from pytest_llm_latency.errors import LatencyError
 from pytest_llm_latency.grade import GradedLab
 
 Found = dict[str, dict[str, Any]]
+Servers = Callable[[Fault], tuple[str, Path]]
 JUDGES: dict[str, Callable[[Any], list[relations.Verdict]]] = {
     "server": relations.server,
     "sse": relations.sse_stream,

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from faults import BURST, Fault
+from judging import Found, Servers, check
 from scripted import wait_until
 
-from conftest import Found, Servers, check
 from pytest_llm_latency.server.process import free_port, port_is_taken
 
 pytestmark = pytest.mark.zoo
@@ -71,7 +71,7 @@ SETTINGS = [
     ),
     Setting("nginx", "ignores a client's abort", "proxy_ignore_client_abort on;", LATE),
     Setting(
-        "nginx", "a read timeout shorter than the prefill", "proxy_read_timeout 1s;",
+        "nginx", "a read timeout shorter than the prefill", "proxy_read_timeout 500ms;",
         dict.fromkeys(("prefill", "cache", "report")), "was cut off",
     ),
     Setting("haproxy", "defaults", "", {"sse": "broken: coalesced", **LATE}),

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from faults import FAULTS, HEALTHY, Fault
-
-from conftest import JUDGES, Found, causes_of, check, graded
+from judging import JUDGES, Found, causes_of, check, graded
 
 pytestmark = pytest.mark.zoo
 

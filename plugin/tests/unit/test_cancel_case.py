@@ -1,0 +1,113 @@
+"""What a close and the answers of /slots after it say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pytest_llm_latency.errors import ArtifactError
+from pytest_llm_latency.recording import End, Recording, Request
+from pytest_llm_latency.results import CancelCase, cancel_case
+from pytest_llm_latency.slots import Poll, load_polls
+from pytest_llm_latency.sse import Read
+
+
+def poll(asked_ms: float, busy: bool, tokens: int, *, finished: bool = False) -> Poll:
+    """An answer of /slots as llama-server gives it."""
+    slot = {
+        "id": 0,
+        "id_task": 7,
+        "is_processing": busy,
+        "n_prompt_tokens": tokens,
+        "next_token": [{"has_next_token": not finished}],
+    }
+    return Poll(asked_ms, asked_ms + 2.0, 200, json.dumps([slot]))
+
+
+def close(
+    polls: list[Poll],
+    pieces: int = 0,
+    prompt_tokens: int | None = None,
+    log: bytes | None = None,
+    event: bytes = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n',
+) -> CancelCase:
+    """A stream that was closed after so many pieces."""
+    reads = tuple(Read(10.0 * number, event) for number in range(1, pieces + 1))
+    request = Request("POST", "", {}, {"max_tokens": 256})
+    recording = Recording("cancel/x", request, 200, (), 0.1, 1.0, reads, End("closed", 500.0))
+    return cancel_case("x", recording, polls, log, None, prompt_tokens)
+
+
+def test_tokens_after_the_close_are_counted_by_the_slot() -> None:
+    """What was on its way when the slot was first asked is not counted."""
+    look, busy, idle = poll(-300, True, 45), poll(3, True, 63), poll(20, False, 64)
+    assert close([look, busy, idle], pieces=20).tokens_after_close == 1
+    assert close([look, idle], pieces=20).tokens_after_close == 0
+    assert close([look, busy], pieces=20).tokens_after_close is None  # never idle
+    assert close([look, busy, idle]).tokens_after_close is None  # closed in prefill
+
+
+@pytest.mark.parametrize(
+    ("polls", "phase", "stop"),
+    [
+        ([poll(1, True, 60), poll(20, False, 61)], "generation", "stopped"),
+        # to its own end: 200 tokens after the close, or two
+        ([poll(1, True, 60), poll(3000, False, 260, finished=True)], "generation", "ran on"),
+        ([poll(1, True, 258), poll(6, False, 260, finished=True)], "ended", "unknown"),
+        ([poll(1, False, 260, finished=True)], "ended", "unknown"),
+    ],
+)
+def test_a_close_in_generation(polls: list[Poll], phase: str, stop: str) -> None:
+    case = close(polls, pieces=20)
+    assert (case.phase, case.stop) == (phase, stop)
+
+
+def test_reasoning_is_generation() -> None:
+    thinking = b'data: {"choices":[{"delta":{"reasoning_content":"hm"}}]}\n\n'
+    case = close([poll(1, True, 60), poll(8, False, 61)], pieces=3, event=thinking)
+    assert (case.phase, case.stop, case.tokens_after_close) == ("generation", "stopped", 1)
+
+
+LINE = b"W srv          stop: cancel task, id_task = 7\n"
+
+
+@pytest.mark.parametrize(
+    ("polls", "prompt_tokens", "stop"),
+    [
+        # one batch of 512, then the server noticed
+        ([poll(1300, False, 513)], 4100, "stopped"),
+        # to the end, over two ends of a batch after somebody must have looked
+        ([poll(1300, True, 512), poll(2600, True, 1024), poll(3900, True, 1536), poll(9000, False, 4100)], 4100, "ran on"),
+        # the same, but the first end of a batch was the last
+        ([poll(1300, True, 2048), poll(8000, True, 4096), poll(16300, False, 4100)], 4100, "unknown"),
+        # to the end, but within the second in which nobody looks
+        ([poll(1300, False, 4100)], 4100, "unknown"),
+        # nobody counted: the log alone
+        ([poll(1300, False, 513)], None, "stopped"),
+    ],
+)  # fmt: skip
+def test_a_close_in_prefill(polls: list[Poll], prompt_tokens: int | None, stop: str) -> None:
+    case = close(polls, prompt_tokens=prompt_tokens, log=LINE)
+    assert (case.phase, case.stop) == ("prefill", stop)
+    assert case.prompt_processed == json.loads(polls[-1].body)[0]["n_prompt_tokens"]
+
+
+def test_a_slot_that_is_never_idle_has_processed_nobody_knows_what() -> None:
+    assert close([poll(1300, True, 0)], prompt_tokens=4100).prompt_processed is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"asked_ms": NaN, "answered_ms": 1.0, "status": 200, "body": "[]"}',
+        '{"asked_ms": 1.0, "answered_ms": 1' + "0" * 400 + ', "status": 200, "body": "[]"}',
+        '{"asked_ms": 1.0, "answered_ms": 2.0, "status": 200, "body": 7}',
+        '{"asked_ms": 1.0}',
+        "[]",
+        "nothing",
+    ],
+)
+def test_a_list_of_answers_from_anywhere_is_checked(line: str) -> None:
+    with pytest.raises((ValueError, ArtifactError)):
+        load_polls(line)
