@@ -29,8 +29,9 @@ def test_a_repeated_prompt_is_cached(llm_client, llm_expect):
 
 
 @pytest.fixture
-def own_server(tiny_gguf: Path) -> list[str]:
-    return [f"--llm-gguf={tiny_gguf}", "--llm-server=local"]
+def own_server(slow_gguf: Path) -> list[str]:
+    """Not the fastest: one answer must last longer than a busy machine's jitter."""
+    return [f"--llm-gguf={slow_gguf}", "--llm-server=local"]
 
 
 def test_a_test_of_one_s_own(pytester: pytest.Pytester, own_server: list[str]) -> None:
@@ -52,10 +53,12 @@ def no_cache(request: Request) -> None:
         request.body["cache_prompt"] = False
 
 
-def test_it_fails_with_the_same_words(pytester: pytest.Pytester, serve: Callable[..., str]) -> None:
+def test_it_fails_with_the_same_words(
+    pytester: pytest.Pytester, serve: Callable[..., str], slow_gguf: Path
+) -> None:
     """A dead cache: the relation's words and cause, no traceback."""
     pytester.makepyfile(OWN_TEST)
-    with serving(relay(serve(), no_cache)) as proxy:
+    with serving(relay(serve(gguf=slow_gguf), no_cache)) as proxy:
         result = pytester.runpytest_subprocess(f"--llm-url={proxy.base_url}")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(

@@ -18,6 +18,7 @@ from scripted import wait_until
 from pytest_llm_latency.server.process import free_port, port_is_taken
 
 pytestmark = pytest.mark.zoo
+LAB_KB = Path(__file__).parents[3] / "test_llm_latency" / "kb"  # some 4,000 tokens here: long
 
 NGINX = """
 daemon off; pid {dir}/pid; error_log {dir}/error.log; {user}
@@ -58,6 +59,7 @@ class Setting:
     settings: str = ""
     told: dict[str, str | None] = field(default_factory=dict)
     words: str = ""
+    args: tuple[str, ...] = ()
 
 
 LATE = {"cancel": "broken: cancel-late-in-prefill"}
@@ -71,8 +73,8 @@ SETTINGS = [
     ),
     Setting("nginx", "ignores a client's abort", "proxy_ignore_client_abort on;", LATE),
     Setting(
-        "nginx", "a read timeout shorter than the prefill", "proxy_read_timeout 500ms;",
-        dict.fromkeys(("prefill", "cache", "report")), "was cut off",
+        "nginx", "a read timeout shorter than the prefill", "proxy_read_timeout 2s;",
+        dict.fromkeys(("prefill", "cache", "report")), "was cut off", (f"--llm-kb={LAB_KB}",),
     ),
     Setting("haproxy", "defaults", "", {"sse": "broken: coalesced", **LATE}),
     Setting("haproxy", "no delay", "option http-no-delay", LATE),
@@ -114,5 +116,5 @@ def test_a_proxy(
     fault = Fault(setting.name, slow=True)
     url, _ = servers(fault)
     with running(setting, tmp_path, url.removeprefix("http://")) as proxy:
-        found = zoo_lab(fault, f"--llm-url={proxy}")
+        found = zoo_lab(fault, f"--llm-url={proxy}", *setting.args)
     check(found, setting.told, setting.words)
