@@ -24,8 +24,8 @@ from pytest_llm_latency.plan import Plan
 from pytest_llm_latency.server.own import own_command
 from pytest_llm_latency.server.process import free_port, guarded
 
-SECONDS = 120.0
-QUIET_SECONDS = 20.0
+SECONDS = 90.0
+QUIET_SECONDS = 10.0
 LOADS = {
     "one process a core": {"per_core": 1},
     "two processes a core": {"per_core": 2},

@@ -37,6 +37,7 @@ from .results import (
     TtftResult,
 )
 from .rundir import EVIDENCE, REPORT_SOURCES, RUN_FILE, RunIndex
+from .sentences import Rule
 from .serverlog import cancel_line
 from .slots import Poll, load_polls
 from .timeline import derive
@@ -271,7 +272,12 @@ class GradedLab:
         if self._index is None:
             self._extra["sentence"] = [relations.is_first_sentence(found)]
             return SentenceResult(found)
-        result = self._derived("sentence", results.sentence_result)
+        rule: Rule = (
+            "careful" if self._index.option("sentence", "sentence") == "careful" else "plain"
+        )
+        result = self._derived(
+            "sentence", lambda recordings: results.sentence_result(recordings, rule)
+        )
         self._proven("sentence", {"sentence.json": dump(result.sentence)})
         return result
 

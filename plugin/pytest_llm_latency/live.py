@@ -150,7 +150,13 @@ class LiveSession(Session):
 
     def _bench(self, client: Client, plan: Plan) -> Bench:
         return Bench(
-            client, plan, self._documents, self.progress, self.run.note, self.run.keep_text
+            client,
+            plan,
+            self._documents,
+            self.progress,
+            self.run.note,
+            self.run.keep_text,
+            self.settings.sentence,
         )
 
     def progress(self, text: str) -> None:

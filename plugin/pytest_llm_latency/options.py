@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from .sentences import RULES, Rule
+
 INCONCLUSIVE = ("fail", "skip")
 SERVER_KINDS = ("auto", "url", "voice-llm", "llama-server", "local")
 DEFAULT_ARTIFACTS = Path("voice") / "llm"
@@ -42,6 +44,7 @@ class Settings:
     start_timeout_s: float
     max_bytes: int
     inconclusive: str
+    sentence: Rule
     api_key_file: Path | None
     api_key: str | None = field(repr=False)
     sources: Mapping[str, str] = field(repr=False)
@@ -211,6 +214,13 @@ OPTIONS = (
         "what a verdict that noise hides does to its test: fail (default) or skip",
         default="fail",
         metavar="WHAT",
+    ),
+    Option(
+        "sentence",
+        _one_of(RULES),
+        "how the first sentence is found: plain (default, the lab's) or careful",
+        default="plain",
+        metavar="RULE",
     ),
 )
 

@@ -29,6 +29,7 @@ from .artifacts import (
 from .errors import ArtifactError, ConfigError, StreamError
 from .plan import salt_of
 from .recording import Recording, Reply
+from .sentences import Rule
 from .serverlog import cancel_line
 from .slots import Poll, answer_of, batches_after, slots_state, tokens_after
 from .timeline import Timeline, derive, first_sentence
@@ -348,10 +349,10 @@ class SentenceResult:
     timeline: Timeline | None = None
 
 
-def sentence_result(recordings: Recordings) -> SentenceResult:
+def sentence_result(recordings: Recordings, rule: Rule = "plain") -> SentenceResult:
     """From the last of the recordings "stream-1", "stream-2", … (see `sse_result`)."""
     timeline = usable(_leg(recordings, f"stream-{max(len(recordings), 1)}"))
-    sentence, sentence_ms = first_sentence(timeline.pieces)
+    sentence, sentence_ms = first_sentence(timeline.pieces, rule)
     return SentenceResult(
         Sentence(
             _ms(timeline.ttft_ms), sentence_ms, _ms(timeline.total_ms), sentence, timeline.text

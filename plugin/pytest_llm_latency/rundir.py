@@ -62,6 +62,11 @@ class RunIndex:
             raise ArtifactError(f"{RUN_FILE}: the run has not measured the step {step!r}")
         return entry
 
+    def option(self, step: str, name: str) -> Any:
+        """An option of the run that measured the step; None where it is not told."""
+        options = self._index["runs"].get(self.step(step)["run"], {}).get("options")
+        return options.get(name) if isinstance(options, dict) else None
+
     def names(self, step: str) -> list[str]:
         """The files of a step, evidence included."""
         artifacts = self._index["artifacts"]

@@ -54,6 +54,7 @@ from .results import (
     ttft_result,
     usable,
 )
+from .sentences import Rule
 from .server.logs import RunLog
 from .serverlog import cancel_line
 from .slots import Poll, answer_of, dump_polls
@@ -86,6 +87,7 @@ class Bench:
     progress: Callable[[str], None]
     note: Callable[[str, str], None]
     keep_text: Callable[[str, str], None]
+    sentence_rule: Rule = "plain"
 
     def ask(
         self, label: str, messages: Messages, max_tokens: int, *, cache_prompt: bool
@@ -403,7 +405,7 @@ def measure_sentence(bench: Bench) -> SentenceResult:
         return legs[leg]
 
     _as_made(bench, "sentence", ask, derive)
-    return sentence_result(legs)
+    return sentence_result(legs, bench.sentence_rule)
 
 
 def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:

@@ -6,15 +6,14 @@ It interprets one recording and compares nothing; relations between recordings a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import sse
 from .recording import Recording
+from .sentences import Rule, first_end
 
-_SENTENCE_END = re.compile(r"[.!?](?=\s)")
 COLD_SHARE = 0.9
 COUNTS_AGREE_SHARE = 0.02
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
@@ -272,20 +271,21 @@ def _finish_reason(value: Mapping[str, Any]) -> str | None:
     return reason if isinstance(reason, str) else None
 
 
-def first_sentence(pieces: Sequence[Piece]) -> tuple[str, float]:
+def first_sentence(pieces: Sequence[Piece], rule: Rule = "plain") -> tuple[str, float]:
     """The first sentence of the joined text and the moment (ms) it was known to be complete.
 
-    It ends where one of `.!?` is followed by white space; the moment is that of the piece
-    in which that white space arrived. Without such a place the whole text is the sentence,
-    complete with the last piece. `pieces` must not be empty.
+    That is the moment of the piece with the character by which `rule` knows the end (see
+    `sentences.py`). Without an end the whole text is the sentence, complete with the last
+    piece. `pieces` must not be empty.
     """
     text = "".join(piece.text for piece in pieces)
-    match = _SENTENCE_END.search(text)
-    if match is None:
+    end = first_end(text, rule)
+    if end is None:
         return text, pieces[-1].t_ms
+    length, known = end
     seen = 0
     for piece in pieces:
         seen += len(piece.text)
-        if seen > match.end():
-            return text[: match.end()], piece.t_ms
-    raise AssertionError("the white space after the sentence lies in no piece")
+        if seen > known:
+            return text[:length], piece.t_ms
+    raise AssertionError("the end of the sentence lies in no piece")

@@ -546,3 +546,13 @@ def test_no_change_of_run_json_s_verdicts_goes_unnoticed(
     edit(text)
     (directory / "run.json").write_text(json.dumps(text))
     assert grade(directory) != {}
+
+
+def test_the_rule_for_sentences_is_the_run_s(pytester: pytest.Pytester, tiny_gguf: Path) -> None:
+    lab = ["--pyargs", "test_llm_latency", "-k", "sentence", "-p", "no:cacheprovider"]
+    own = [f"--llm-gguf={tiny_gguf}", "--llm-server=local", "--llm-sentence=careful"]
+    pytester.runpytest_subprocess(*lab, *own).assert_outcomes(passed=1, deselected=7)
+    run = json.loads((pytester.path / "voice/llm/run.json").read_text("utf-8"))
+    assert run["runs"][run["run"]]["options"]["sentence"] == "careful"
+    graded = pytester.runpytest_subprocess(*lab, "--llm-grade=voice/llm")
+    graded.assert_outcomes(passed=1, deselected=7)

@@ -184,3 +184,10 @@ def test_what_is_no_time_is_not_said(value: Any) -> None:
     timings = {"prompt_ms": value, "predicted_ms": value}
     timeline = derive(recording((1.0, chunk({"content": "a"}, timings=timings)), (2.0, DONE)))
     assert timeline.prompt_ms is timeline.predicted_ms is None
+
+
+def test_the_careful_rule_moves_the_moment() -> None:
+    """ "8 a.m." ends nothing until the next word tells."""
+    parts = pieces("We open at 8 a.m.", " ", "on Monday", ".", " ", "Come.")
+    assert first_sentence(parts)[0] == "We open at 8 a.m."
+    assert first_sentence(parts, "careful") == ("We open at 8 a.m. on Monday.", parts[4].t_ms)
