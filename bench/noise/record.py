@@ -24,7 +24,7 @@ from pytest_llm_latency.plan import Plan
 from pytest_llm_latency.server.own import own_command
 from pytest_llm_latency.server.process import free_port, guarded
 
-SECONDS = 90.0
+SECONDS = 75.0
 QUIET_SECONDS = 10.0
 LOADS = {
     "one process a core": {"per_core": 1},
@@ -40,8 +40,8 @@ def series(client: Client, messages: list[dict[str, str]], seconds: float) -> li
     over = time.monotonic() + seconds
     while time.monotonic() < over:
         ttft_ms = client.stream(messages, 4, False).ttft_ms
-        assert ttft_ms is not None
-        found.append(ttft_ms)
+        if ttft_ms is not None:  # a model of random weights may end at once
+            found.append(ttft_ms)
     return found
 
 

@@ -11,6 +11,7 @@ import http.client
 import io
 import re
 import time
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ from . import sse
 
 _SIZE = re.compile(rb"[ \t]*0*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 _LONGEST_LINE_BYTES = 65536
+_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+_PART_BYTES = 1024 * 1024  # of a decompressed read at a time: a bomb goes off in small parts
 
 
 class BrokenBody(OSError):
@@ -73,11 +76,44 @@ class Unchunker:
         self.ended = self._left == 0
 
 
+class Decompressor:
+    """Takes off a content encoding, gzip or deflate, as the bytes come."""
+
+    def __init__(self, encoding: str) -> None:
+        """Raises BrokenBody for another encoding."""
+        if encoding not in _WINDOW_BITS:
+            raise BrokenBody(f"the answer has a content encoding nobody asked for: {encoding!r}")
+        self._bits = _WINDOW_BITS[encoding]
+        self._decoder = zlib.decompressobj(self._bits)
+        self._is_begun = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take the next bytes; yield what they give, in parts of bounded size."""
+        try:
+            while data:
+                if self._decoder.eof:  # a further member follows
+                    self._decoder = zlib.decompressobj(self._bits)
+                self._is_begun = True
+                part = self._decoder.decompress(data, _PART_BYTES)
+                data = self._decoder.unconsumed_tail or self._decoder.unused_data
+                if part:
+                    yield part
+        except zlib.error as error:
+            raise BrokenBody(f"the content encoding is broken: {error}") from None
+
+    def end(self) -> None:
+        """Raise BrokenBody where the encoded stream is not at its end."""
+        if self._is_begun and not self._decoder.eof:
+            raise BrokenBody("the encoded body was cut off before its end")
+
+
 class _StampedIO(io.RawIOBase):
-    """A socket's bytes; `stamp` is the `time.perf_counter()` of the latest return of its recv."""
+    """A socket's bytes; `stamp` is the `time.perf_counter()` of the latest return of its recv,
+    `ended` says that it has returned the end."""
 
     def __init__(self, sock: Any) -> None:
         self.stamp = 0.0
+        self.ended = False
         self._recv_into = sock.recv_into
         self._reference = sock.makefile("rb", buffering=0)  # until it closes, so does not `sock`
 
@@ -87,6 +123,7 @@ class _StampedIO(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         count: int = self._recv_into(buffer)
         self.stamp = time.perf_counter()
+        self.ended = count == 0
         return count
 
     def close(self) -> None:
@@ -106,15 +143,36 @@ class Response(http.client.HTTPResponse):
         self.fp.close()
         self.fp = io.BufferedReader(self._stamped, sse.READ_SIZE_BYTES)
 
-    def arrivals(self, raw: sse.Readable) -> Iterator[sse.Arrival]:
-        """The body up to its end. `raw` is urllib3's response over this one, which takes off
-        a content encoding. Raises BrokenBody, OSError, urllib3's errors for an encoded body."""
+    def begin(self) -> None:
+        """Read the head. Raises BrokenBody where it is cut off."""
+        super().begin()
+        if self._stamped.ended:
+            raise BrokenBody("the answer's head was cut off")
+
+    def _read_status(self) -> tuple[str, int, str]:
+        """The status line of the final answer; http.client itself skips only "100 Continue"."""
+        while True:
+            line: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
+            if not 102 <= line[1] < 200:
+                return line
+            assert self.fp is not None
+            http.client.parse_headers(self.fp)
+
+    def arrivals(self) -> Iterator[sse.Arrival]:
+        """The body up to its end, its encodings taken off. Raises BrokenBody, OSError."""
+        encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding == "identity":
+            yield from self._unchunked()
+            return
+        decompressor = Decompressor(encoding.removeprefix("x-"))
+        for now, data in self._unchunked():
+            for part in decompressor.feed(data):
+                yield now, part
+        decompressor.end()
+
+    def _unchunked(self) -> Iterator[sse.Arrival]:
         if self.fp is None:
             return  # requests has read the body of a redirect away
-        if self.headers.get("Content-Encoding", "identity") != "identity":
-            for _, data in sse.arrivals(raw):
-                yield self._stamped.stamp, data
-            return
         unchunker = Unchunker() if self.chunked else None
         left = self.length  # None: the body ends with the connection
         buffer = memoryview(bytearray(sse.READ_SIZE_BYTES))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import http.client
 import itertools
 import sys
 import threading
@@ -32,6 +33,15 @@ from .timeline import Timeline, derive
 
 MAX_REPLY_BYTES = 4 * 1024 * 1024
 CHAT_PATH = "/v1/chat/completions"
+# ValueError: requests and http.client raise it bare for a redirect or a chunk that makes no sense.
+NETWORK_ERRORS = (
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+    OSError,
+    ValueError,
+)
+CLOSE_GRACE_S = 0.05
 
 if not hasattr(urllib3.HTTPResponse, "read1"):
     raise ConfigError(
@@ -59,9 +69,13 @@ class _Stamps:
     response: Response | None = None
     connect_ms: float | None = None
     started: float = 0.0
+    close_after_s: float | None = None
+    closer: _Watchdog | None = None
 
     def opened(self, begun: float, socket: Any) -> None:
         self.socket = socket
+        if self.close_after_s is not None:
+            self.closer = _Watchdog(self.close_after_s, self)
         self.started = time.perf_counter()
         self.connect_ms = round((self.started - begun) * 1000.0, 3)
 
@@ -73,6 +87,10 @@ class _Stamps:
     def close(self) -> None:
         """Close the TCP connection even where a library still holds the socket: what it
         leaves open is a half close, and several proxies then let the server go on."""
+        if self.closer is not None:
+            self.closer.cancel()
+        if self.response is not None:
+            self.response.close()
         if self.socket is not None:
             self.socket.close()
 
@@ -179,20 +197,22 @@ class Exchange:
         headers_ms: float | None = None
         ambient = sys.exc_info()[1]
         watchdog = _Watchdog(client.deadlines.total, stamps)
+        if self._close_at_ms is not None:
+            # Beside the wait for bytes: a head that drips in restarts that wait.
+            stamps.close_after_s = self._close_at_ms / 1000.0 + CLOSE_GRACE_S
         collects = gc.isenabled()
         gc.disable()  # a collection would delay a stamp
         stamps.started = time.perf_counter()
         try:
             first_wait_s = self._wait_s(client.deadlines.first_byte)
-            response = session.send(
-                request, timeout=(client.deadlines.connect, first_wait_s), **settings
-            )
+            connect_s = min(client.deadlines.connect, client.deadlines.total)
+            response = session.send(request, timeout=(connect_s, first_wait_s), **settings)
             headers_ms = _since_ms(stamps.started)
             for read in self._reads(response):
                 reads.append(read)
                 yield read
             end = self._after_reads(reads, watchdog)
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        except NETWORK_ERRORS as error:
             end = self._failure(_root(error, ambient), watchdog, response is not None)
         finally:
             if collects:
@@ -225,17 +245,16 @@ class Exchange:
     def _reads(self, response: requests.Response) -> Iterator[sse.Read]:
         """The reads up to the end of the stream, the moment to close, or the byte limit."""
         ours = self._stamps.response  # None through a SOCKS proxy, whose connections are its own
-        body = sse.arrivals(response.raw) if ours is None else ours.arrivals(response.raw)
+        body = sse.arrivals(response.raw) if ours is None else ours.arrivals()
         stream = sse.read_stream(body, self._stamps.started)
         size = 0
         gap_s = self._client.deadlines.gap
         self._stamps.set_timeout(gap_s)
         while size <= self._client.max_bytes:
             if self._close_at_ms is not None:
-                wait_s = self._wait_s(gap_s)
-                if wait_s <= 0:
+                if self._close_is_due():
                     return
-                self._stamps.set_timeout(wait_s)
+                self._stamps.set_timeout(self._wait_s(gap_s))
             read = next(stream, None)
             if read is None:
                 return
@@ -253,7 +272,8 @@ class Exchange:
         """Seconds to wait for the next bytes: to the deadline, or to the moment to close."""
         if self._close_at_ms is None:
             return deadline_s
-        return min(deadline_s, self._close_at_ms / 1000.0 - _since_s(self._stamps.started))
+        left_s = self._close_at_ms / 1000.0 - _since_s(self._stamps.started)
+        return min(deadline_s, max(left_s, 0.001))
 
     def _close_is_due(self) -> bool:
         return (
@@ -281,13 +301,13 @@ class Exchange:
         deadlines, connected = self._client.deadlines, self._stamps.socket is not None
         if watchdog.fired:
             return self._total_deadline()
+        if connected and self._close_is_due():
+            return self._end("closed")
         if not _is_timeout(root):
             what = "the connection broke" if connected else "cannot connect"
             return self._end("broken", f"{what}: {_words(root)}")
         if not connected:
             words = f"connect deadline: no connection in {deadlines.connect:g} s"
-        elif self._close_is_due():
-            return self._end("closed")
         elif answered:
             words = f"gap deadline: nothing for {deadlines.gap:g} s"
         else:
@@ -415,7 +435,9 @@ class Client:
         adapter = _Adapter(stamps)
         session.mount("http://", adapter)
         session.mount("https://", adapter)
-        headers = {"Authorization": f"Bearer {self._api_key.value}"} if self._api_key else {}
+        headers = {"Accept-Encoding": "gzip, deflate"}  # what `arrivals` takes off
+        if self._api_key:
+            headers["Authorization"] = f"Bearer {self._api_key.value}"
         request = session.prepare_request(
             requests.Request(method, self.base_url + path, headers=headers, json=body)
         )
@@ -469,7 +491,7 @@ class Client:
             if watchdog.fired:
                 raise TimeoutError
             return Reply(response.status_code, content, _since_ms(started))
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        except NETWORK_ERRORS as error:
             root = _root(error, ambient)
             timed_out = watchdog.fired or _is_timeout(root)
             words = f"no answer in {timeout_s:g} s" if timed_out else _words(root)

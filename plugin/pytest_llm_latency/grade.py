@@ -196,6 +196,15 @@ class GradedLab:
             relations.graded(step, "every value is derived again from the bytes", difference),
         ]
 
+    def _first_tokens(self, step: str, derived: Any) -> None:
+        """What run.json alone has of a step."""
+        assert self._index is not None
+        found = self._index.step(step).get("first_token_ms")
+        difference = first_difference(found, derived, f"{RUN_FILE}: first_token_ms")
+        self._extra[step].append(
+            relations.graded(step, "run.json has these first tokens", difference)
+        )
+
     def _parsed(self, name: str) -> Any:
         return self._files.parse(name) if self._index else self._files.parse_by_hand(name)
 
@@ -234,6 +243,7 @@ class GradedLab:
         lines = sse.chunk_lines(map(asdict, result.chunks))
         self._proven("sse", {"sse_raw.txt": result.raw, CHUNKS: lines}, ("sse.py",))
         self._extra["sse"].append(program)
+        self._first_tokens("sse", result.timeline.first_token_ms)
         return result
 
     def ttft(self) -> TtftResult:
@@ -245,6 +255,7 @@ class GradedLab:
             return TtftResult(found)
         result = self._derived("ttft", results.ttft_result)
         self._proven("ttft", {"ttft.json": dump(result.ttft)})
+        self._first_tokens("ttft", [timeline.first_token_ms for timeline in result.timelines])
         return result
 
     def prefill(self) -> PrefillResult:
@@ -298,6 +309,9 @@ class GradedLab:
         result = self._derived(
             "cancel", lambda recordings: self._cancel(recordings, log, spans, entry)
         )
+        source = entry.get("log_source")
+        if not isinstance(source, str | None):
+            raise ArtifactError(f"{RUN_FILE}: log_source is no text")
         also = (SERVER_LOG,) if result.log_source is not None else ()
         self._proven("cancel", {"cancel.json": dump(result.cancel)}, also)
         derived = json.loads(json.dumps([asdict(case) for case in result.cases]))
@@ -339,7 +353,10 @@ class GradedLab:
         return results.cancel_result(recordings, cases, None if source is None else str(source))
 
     def _polls(self, name: str) -> list[Poll]:
+        assert self._index is not None
         file = f"{EVIDENCE}/cancel/{name}{POLLS}"
+        if file not in self._index.names("cancel"):
+            raise ArtifactError(f"{file}: is not listed in {RUN_FILE}")
         try:
             return load_polls(self._files.read_text(file))
         except (ValueError, TypeError, RecursionError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator
 
 import pytest
@@ -61,6 +62,15 @@ class MeasuringHooks:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """The table of verdicts."""
         self._session.summarize(terminalreporter)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write run.json; a run whose results could not be written has failed."""
+        problem = self._session.finish()
+        if problem is not None:
+            print(f"llm-latency: {problem}", file=sys.stderr)
+            if session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_unconfigure(self) -> None:
         """Give the run's directory free."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from importlib import metadata
@@ -183,14 +182,17 @@ class LiveSession(Session):
         notes = self.run.notes()
         write_summary(reporter, facts, self.basis, self._verdicts, notes, self.run.path)
 
-    def end(self) -> None:
-        """Write run.json a last time and give the directory free."""
+    def finish(self) -> str | None:
+        """Write run.json a last time; give what went wrong."""
         try:
             self.run.save()
         except LatencyError as error:
-            print(f"llm-latency: {error}", file=sys.stderr)
-        finally:
-            self.run.close()
+            return str(error)
+        return None
+
+    def end(self) -> None:
+        """Give the directory free."""
+        self.run.close()
 
 
 def _wanted(settings: Settings, args: tuple[str, ...]) -> Wanted:

@@ -144,17 +144,22 @@ def load(text: str, where: str) -> Recording:
                 f"this version reads {FORMAT!r} version {VERSION}"
             )
         request = head["request"]
-        if not isinstance(request["body"], dict) or last["end"] not in END_KINDS:
-            raise ValueError("the request's body must be an object, the end one of END_KINDS")
+        objects = (request["body"], request["headers"])
+        if not all(isinstance(one, dict) for one in objects) or last["end"] not in END_KINDS:
+            raise ValueError("the request's body and headers must be objects, the end a kind")
+        if not isinstance(head["response_headers"], list):
+            raise ValueError("response_headers must be a list of pairs")
         return Recording(
             label=head["label"],
             request=Request(
                 request["method"], request["path"], request["headers"], request["body"]
             ),
             status=head["status"],
-            response_headers=tuple((name, value) for name, value in head["response_headers"]),
-            connect_ms=head["connect_ms"],
-            headers_ms=head["headers_ms"],
+            response_headers=tuple(
+                (str(name), str(value)) for name, value in head["response_headers"]
+            ),
+            connect_ms=_moment_or_none(head["connect_ms"]),
+            headers_ms=_moment_or_none(head["headers_ms"]),
             reads=tuple(map(_load_read, middle)),
             end=End(last["end"], _moment(last["t_ms"]), str(last["detail"])),
             jitter_ms=_moment(head["jitter_ms"]),

@@ -279,6 +279,7 @@ def write_all(files: Mapping[Path, bytes]) -> None:
     Raises ArtifactError, and then none of them has changed.
     """
     parts = {path: path.with_name(f".{path.name}.part") for path in files}
+    path = Path()
     try:
         for path, content in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -289,7 +290,8 @@ def write_all(files: Mapping[Path, bytes]) -> None:
         for path, part in parts.items():
             part.replace(path)
     except OSError as error:
-        raise ArtifactError(f"cannot write {error.filename}: {error.strerror}") from None
+        # A full disk's error names no file.
+        raise ArtifactError(f"cannot write {error.filename or path}: {error.strerror}") from None
     finally:
         for part in parts.values():
             with contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import gzip
 import time
@@ -251,15 +252,67 @@ def test_every_framing_gives_the_same_bytes(write: Callable[[Connection], None])
     assert times[0] <= recording.headers_ms or write is not whole_in_one_write
 
 
+def early_hints(connection: Connection) -> None:
+    connection.send("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")
+    connection.send("HTTP/1.1 102 Processing\r\n\r\n")
+    whole_in_one_write(connection)
+
+
+def test_informational_answers_are_not_the_answer() -> None:
+    with serving(lambda connection, _: early_hints(connection)) as server:
+        recording = Client(server.base_url).record(MESSAGES)
+    assert (recording.status, recording.body) == (200, ANSWER)
+
+
+@pytest.mark.parametrize("location", ["http://[::bad", "\xff\xfe", "http://", ""])
+def test_a_redirect_to_nowhere_raises_nothing(location: str) -> None:
+    head = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
+    with serving(lambda connection, _: connection.send(head.encode("latin-1"))) as server:
+        client = Client(server.base_url)
+        recording = client.record(MESSAGES)
+        with contextlib.suppress(ServerError):
+            client.get("/health")
+    assert recording.status == 302 or recording.end.kind == "broken"
+
+
+def test_a_negative_chunk_in_a_plain_answer_is_a_server_error() -> None:
+    chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n"
+    with (
+        serving(lambda connection, _: connection.send(chunked)) as server,
+        pytest.raises(ServerError, match="/health"),
+    ):
+        Client(server.base_url).get("/health")
+
+
+@pytest.mark.parametrize("close_at_ms", [300.0, 0.0001, 0.0, -5.0])
+def test_the_moment_to_close_is_kept_while_a_head_drips(close_at_ms: float) -> None:
+    """Every byte restarts a socket's timeout; the moment to close does not move."""
+
+    def drip(connection: Connection, _: Request) -> None:
+        connection.send("HTTP/1.1 200 OK\r\nX: ")
+        while True:
+            time.sleep(0.02)
+            connection.send("x")
+
+    with serving(drip) as server:
+        recording = Client(server.base_url).record(MESSAGES, close_at_ms=close_at_ms)
+    assert recording.end.kind == "closed"
+    assert recording.end.t_ms < 5000  # a dripped head of 65,536 bytes takes 22 minutes
+
+
 @pytest.mark.parametrize(
     "cut",
     [
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-st",
+        "HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(ANSWER)[:60],
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + ANSWER,
         "HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\ndata: x",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\ndata: x",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\ndata: x\n\n",
     ],
 )
-def test_a_body_cut_off_is_told(cut: str) -> None:
+def test_a_body_cut_off_is_told(cut: str | bytes) -> None:
     with serving(lambda connection, _: connection.send(cut)) as server:
         recording = Client(server.base_url).record(MESSAGES)
     assert recording.end.kind == "broken"

@@ -296,6 +296,10 @@ EVIDENCE_CHEATS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "a failure that is hidden": ("ttft", lambda d: run_json(d, lambda run: run["failures"].update(ttft={"run": "x"}))),
     "an outcome that was none": ("cache", lambda d: run_json(d, lambda run: run["steps"]["cache"].update(outcome="failed"))),
     "a key twice": ("ttft", lambda d: ((d / "ttft.json").write_text((d / "ttft.json").read_text().replace("{", '{"ttft_p50": 0.001,', 1)), rehash(d))),
+    "polls-unlisted": ("cancel", lambda d: run_json(d, lambda r: r["artifacts"].pop("evidence/cancel/prefill.polls.jsonl"))),
+    "first-token-sse": ("sse", lambda d: run_json(d, lambda r: r["steps"]["sse"].update(first_token_ms=-1))),
+    "first-token-ttft": ("ttft", lambda d: run_json(d, lambda r: r["steps"]["ttft"]["first_token_ms"].reverse())),
+    "log-source": ("cancel", lambda d: run_json(d, lambda r: r["steps"]["cancel"].update(log_source=["x"]))),
 }  # fmt: skip
 
 

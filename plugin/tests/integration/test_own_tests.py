@@ -169,3 +169,25 @@ def test_what_noise_hides_fails_or_skips_as_told(
     result = pytester.runpytest(f"--llm-gguf={tiny_gguf}", "--llm-server=local", "-rs", *args)
     result.assert_outcomes(**outcomes)
     result.stdout.fnmatch_lines(["*too noisy*"])
+
+
+def test_results_that_could_not_be_written_fail_the_run(
+    pytester: pytest.Pytester, tiny_gguf: Path
+) -> None:
+    """A disk that is full at the very end: exit code 0 would say that there is a run.json."""
+    pytester.makepyfile(
+        full_disk="""
+        from pytest_llm_latency import live
+        live.LiveSession.finish = lambda self: "cannot write run.json: No space left on device"
+        """,
+        test_one="""
+        def test_one(llm_expect):
+            llm_expect()
+        """,
+    )
+    own = [f"--llm-gguf={tiny_gguf}", "--llm-server=local"]
+    assert pytester.runpytest_subprocess("test_one.py", *own).ret == 0
+    result = pytester.runpytest_subprocess("test_one.py", "-p", "full_disk", *own)
+    result.assert_outcomes(passed=1)
+    assert result.ret == 1
+    assert "cannot write run.json: No space left" in summary(result)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_llm_latency.arrivals import BrokenBody, Unchunker
+from pytest_llm_latency.arrivals import BrokenBody, Decompressor, Unchunker
 
 
 def feed_all(parts: list[bytes]) -> tuple[bytes, bool]:
@@ -70,3 +72,26 @@ def test_a_size_without_an_end_is_bounded() -> None:
         unchunker.feed(b"1" * 10_000)
     with pytest.raises(BrokenBody, match="no line"):
         unchunker.feed(b"1" * 10_000)
+
+
+@given(
+    texts=st.lists(st.binary(max_size=60), min_size=1, max_size=4),
+    encoding=st.sampled_from(["gzip", "deflate"]),
+    at=st.lists(st.integers(0, 10_000), max_size=6),
+)
+def test_compressed_members_split_anywhere(
+    texts: list[bytes], encoding: str, at: list[int]
+) -> None:
+    compress = gzip.compress if encoding == "gzip" else zlib.compress
+    coded = b"".join(compress(text) for text in texts)
+    decompressor = Decompressor(encoding)
+    body = b"".join(part for data in split(coded, at) for part in decompressor.feed(data))
+    decompressor.end()
+    assert body == b"".join(texts)
+
+
+def test_a_bomb_goes_off_in_small_parts() -> None:
+    coded = gzip.compress(bytes(20_000_000))
+    sizes = [len(part) for part in Decompressor("gzip").feed(coded)]
+    assert sum(sizes) == 20_000_000
+    assert max(sizes) <= 1024 * 1024
