@@ -138,6 +138,7 @@ def test_closes_in_generation_and_in_prefill(
     assert cases["prefill"]["received_tokens"] == 0
 
 
+@pytest.mark.zoo
 def test_a_close_in_prefill_after_a_finished_answer_is_no_ended_answer(
     lab: Run, slow_gguf: Path, artifact: Callable[[str], Any], pytester: pytest.Pytester
 ) -> None:
@@ -165,6 +166,7 @@ def test_an_answer_that_ended_before_the_close_is_measured_again(
     assert artifact("cancel.json")["closed_at_ms"] < 5000
 
 
+@pytest.mark.zoo
 @pytest.mark.parametrize("slots", ["today", "before"])
 def test_a_proxy_that_passes_no_disconnect_on_is_found(
     lab: Run, serve: Callable[..., str], slow_gguf: Path, slots: str
@@ -239,6 +241,7 @@ def counting_nothing(prefill_s: Callable[[str, bool], float]) -> Callable[..., N
     return script
 
 
+@pytest.mark.zoo
 @pytest.mark.parametrize(
     ("alive", "outcome"), [(True, {"passed": 2}), (False, {"passed": 1, "failed": 1})]
 )
@@ -483,6 +486,7 @@ def test_a_second_run_in_the_same_directory_is_refused(lab: Run, pytester: pytes
     result.stderr.fnmatch_lines(["ERROR: --llm-artifacts: another run is using *voice/llm; *"])
 
 
+@pytest.mark.zoo
 def test_cold_legs_are_cold_on_a_server_with_slots_and_ram_cache(
     lab: Run, serve: Callable[..., str], artifact: Callable[[str], Any]
 ) -> None:
