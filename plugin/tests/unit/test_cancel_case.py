@@ -48,6 +48,11 @@ def test_tokens_after_the_close_are_counted_by_the_slot() -> None:
     assert close([look, busy, idle]).tokens_after_close is None  # closed in prefill
 
 
+def test_a_look_that_was_answered_after_the_close_tells_nothing() -> None:
+    assert close([poll(-300, True, 45), poll(5, False, 50)], pieces=3).seen_busy is True
+    assert close([poll(-1, False, 45), poll(5, False, 50)], pieces=3).seen_busy is None
+
+
 @pytest.mark.parametrize(
     ("polls", "phase", "stop"),
     [

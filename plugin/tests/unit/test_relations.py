@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -142,6 +143,13 @@ def clumps(gap: float, size: int, generated: float) -> Timeline:
     return replace(answer(generated=generated), pieces=pieces, total_ms=1800.0)
 
 
+def uneven(gap: float, every_eighth: float, jitter_ms: float) -> Timeline:
+    """64 pieces, every eighth a little later than the others."""
+    times = itertools.accumulate(every_eighth if i % 8 == 0 else gap for i in range(64))
+    pieces = tuple(Piece(100.0 + t_ms, "w") for t_ms in times)
+    return replace(answer(generated=530.0), pieces=pieces, total_ms=700.0, jitter_ms=jitter_ms)
+
+
 def test_clumps_are_no_burst() -> None:
     timeline = clumps(210.0, 8, 1700.0)
     assert relations.ttft_below_total(timeline).outcome == "holds"
@@ -160,7 +168,7 @@ def test_clumps_are_no_burst() -> None:
         clumps(60.0, 2, 1900.0),  # two tokens of a speculative decoder
         clumps(4.0, 8, 30.0),  # a fast server: its packets fill by themselves
         replace(clumps(210.0, 8, 1700.0), timings={"draft_n": 60}),  # drafted and accepted
-        replace(answer(ttft=100.0, gap=8.0, count=64), jitter_ms=7.9),  # even, on a busy machine
+        uneven(8.0, 10.0, jitter_ms=9.0),  # no pause to speak of: the jitter makes the clumps
     ],
 )
 def test_these_come_as_they_are_made(timeline: Timeline) -> None:
@@ -304,7 +312,10 @@ def test_counts_that_hold_are_confirmed_by_the_direction_of_rounds() -> None:
 
 def test_a_shared_front_is_no_hit() -> None:
     """A template's header, or all before a time stamp, is reused even where the cache is dead."""
-    assert codes(cache_result((1363, 0), (1263, 100), (1370, 0))) == {"cache-never-hits"}
+    front = cache_result((1363, 0), (1263, 100), (1370, 0))
+    assert codes(front) == {"cache-never-hits"}
+    by_count = [v for v in relations.cache(front) if "prompt_n" in v.relation]
+    assert [verdict.outcome for verdict in by_count] == ["broken", "broken"]
     cold, again = answer(prompt_n=1363), answer(prompt_n=1359, cache_n=4)
     assert relations.cached_below_uncached(cold, again).outcome == "broken"
 
