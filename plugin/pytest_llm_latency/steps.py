@@ -375,7 +375,10 @@ def measure_cache(bench: Bench) -> CacheResult:
     def is_enough(result: CacheResult) -> bool:
         if result.counted and not all(map(result.hits, CACHE_COLD)):
             return True  # the counts decide
-        return all(enough(result.ratios(name), result.counted) for name in CACHE_COLD)
+        rounds = [result.ratios(name) for name in CACHE_COLD]
+        if not result.counted:
+            rounds.append(result.visible())  # what "no difference" means depends on it
+        return all(enough(ratios, result.counted) for ratios in rounds)
 
     result = _in_rounds(legs, salt, measure, cache_result, is_enough)
     front, end = result.legs["changed_prefix"][-1], result.legs["changed_suffix"][-1]

@@ -116,9 +116,9 @@ def test_server_args_of_one_s_own(pytester: pytest.Pytester, own_server: list[st
 
 
 def test_a_broken_lab_fails_the_right_step_in_ten_lines(
-    pytester: pytest.Pytester, serve: Callable[..., str]
+    pytester: pytest.Pytester, serve: Callable[..., str], slow_gguf: Path
 ) -> None:
-    with serving(relay(serve(), no_cache)) as proxy:
+    with serving(relay(serve(gguf=slow_gguf), no_cache)) as proxy:
         result = pytester.runpytest_subprocess(
             "--pyargs",
             "test_llm_latency",
