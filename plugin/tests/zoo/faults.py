@@ -170,7 +170,8 @@ def numbered(text: str) -> str:
 
 
 def growing(text: str) -> str:
-    return "Earlier call. " * (next(_numbers) % 50) + text
+    number = next(_numbers)
+    return f"Session {number}{'.' * (number % 50)} {text}"
 
 
 def other_slot(request: Request) -> None:
@@ -186,14 +187,14 @@ class ResponseCache:
 
     def answer(self, events: Events, request: Request) -> Events:
         key = json.dumps(request.body, sort_keys=True)
-        if key in self._known:
-            yield from self._known[key]
+        known = self._known.get(key, [])
+        if known and known[-1].startswith(b"data: [DONE]"):
+            yield from known
             return
-        seen = []
+        seen = self._known[key] = []
         for event in events:
             seen.append(event)
             yield event
-        self._known[key] = seen
 
 
 # --- counts ---
@@ -319,7 +320,7 @@ FAULTS = [
     Fault("drops the system prompt", Proxy(edit=with_system(lambda _: "Hello.")), {"prefill": "broken: prompt-not-growing", "cache": "inconclusive: cold-leg-was-warm"}),
     Fault("cuts prompts off", Proxy(edit=with_system(lambda text: text[:150])), {"prefill": "broken: prompt-not-growing"}),
     Fault("strips the changed line", Proxy(edit=with_system(lambda text: text.removeprefix("Current time: 14:05. "))), {"cache": "inconclusive: changed-prefix-hit"}),
-    Fault("a cache of responses", Proxy(answer=ResponseCache().answer), {"cache": "broken: clock-disagreement"}),
+    Fault("a cache of responses", Proxy(answer=ResponseCache().answer), {"ttft": "broken: burst", "cache": "broken: cache-never-hits or broken: clock-disagreement"}),
     Fault("no counts and no cache", Proxy(edit=CACHE_OFF, answer=changed(no_counts)), NO_DIFFERENCE),
     Fault("counts that contradict, and no cache", Proxy(edit=CACHE_OFF, answer=ClaimsAHit(conflicting=True).answer), NO_DIFFERENCE),
     Fault("counts that claim a hit, and no cache", Proxy(edit=CACHE_OFF, answer=ClaimsAHit(conflicting=False).answer), {"cache": "inconclusive: cache-time"}),
