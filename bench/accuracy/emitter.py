@@ -79,7 +79,7 @@ def play(connection: socket.socket, shape: Shape, templates: list[bytes], asked:
         wait_until(moment)
         now = clock()
         data = text % ((now,) * shape.per_write)
-        send(b"%x\r\n%b\r\n" % (len(data), data) if shape.chunked else data)
+        send(chunk(data) if shape.chunked else data)
         moment += gap_s
     end = b'data: {"choices":[],"asked":%.9f}\n\ndata: [DONE]\n\n' % asked
     connection.sendall(chunk(end) + b"0\r\n\r\n" if shape.chunked else end)

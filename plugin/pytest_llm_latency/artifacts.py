@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from .errors import ArtifactError
 from .sse import json_text
+from .timeline import LARGEST
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,6 @@ class AtLeast:
     minimum: int
 
 
-LARGEST = 2**53
 Ms = Annotated[float, AtLeast(0)]
 Count = Annotated[int, AtLeast(0)]
 

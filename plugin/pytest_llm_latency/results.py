@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import Literal, Protocol
 
 from .artifacts import (
-    LARGEST,
     Cache,
     CacheLeg,
     Cancel,
@@ -32,7 +31,7 @@ from .recording import Recording, Reply
 from .sentences import Rule
 from .serverlog import cancel_line
 from .slots import Poll, answer_of, batches_after, slots_state, tokens_after
-from .timeline import Timeline, derive, first_sentence
+from .timeline import Timeline, count_in, derive, first_sentence
 
 Recordings = Mapping[str, Recording]
 Phase = Literal["prefill", "generation", "ended"]
@@ -429,8 +428,7 @@ def cancel_case(
     before = [poll for poll in polls if poll.answered_ms < 0]
     polls = [poll for poll in polls if poll.asked_ms >= 0]
     idle = slots_state(polls)
-    asked = recording.request.body.get("max_tokens")
-    max_tokens = asked if isinstance(asked, int) and 0 <= asked < LARGEST else 0
+    max_tokens = count_in(recording.request.body, "max_tokens") or 0
     line = cancel_line(log) if log is not None else None
     phase = _phase(timeline)
     processed = None

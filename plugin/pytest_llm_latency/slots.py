@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import sse
-from .artifacts import LARGEST, check
+from .artifacts import check
+from .timeline import count_in
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def answer_of(status: int, body: bytes | str) -> Answer:
     return Answer(
         sum(map(bool, states)),
         finished=not has_next if isinstance(has_next, bool) else None,
-        tokens=_count(latest.get("n_prompt_tokens")),
+        tokens=count_in(latest, "n_prompt_tokens"),
     )
 
 
@@ -66,11 +67,6 @@ def _next_token(slot: dict[str, Any]) -> dict[str, Any]:
     if isinstance(token, list) and token:
         token = token[0]
     return token if isinstance(token, dict) else {}
-
-
-def _count(value: Any) -> int | None:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
-    return value if is_count else None
 
 
 @dataclass(frozen=True)

@@ -75,15 +75,15 @@ class Timeline:
     @property
     def _cached_tokens(self) -> int | None:
         details = self.usage.get("prompt_tokens_details")
-        return _count(details, "cached_tokens") if isinstance(details, Mapping) else None
+        return count_in(details, "cached_tokens") if isinstance(details, Mapping) else None
 
     @property
     def _counts(self) -> tuple[int | None, int | None, int | None]:
         """(all, processed now, reused) prompt tokens as the server says them."""
-        reused = _count(self.timings, "cache_n")
+        reused = count_in(self.timings, "cache_n")
         return (
-            _count(self.usage, "prompt_tokens"),
-            _count(self.timings, "prompt_n"),
+            count_in(self.usage, "prompt_tokens"),
+            count_in(self.timings, "prompt_n"),
             self._cached_tokens if reused is None else reused,
         )
 
@@ -148,8 +148,8 @@ class Timeline:
     @property
     def tokens(self) -> int | None:
         """Generated tokens by the server's count, never by counting pieces; None: not said."""
-        predicted = _count(self.timings, "predicted_n")
-        return predicted if predicted is not None else _count(self.usage, "completion_tokens")
+        predicted = count_in(self.timings, "predicted_n")
+        return predicted if predicted is not None else count_in(self.usage, "completion_tokens")
 
     @property
     def predicted_ms(self) -> float | None:
@@ -159,7 +159,7 @@ class Timeline:
     @property
     def drafted(self) -> bool:
         """Whether tokens were drafted (speculative decoding), and so made several at a time."""
-        return bool(_count(self.timings, "draft_n"))
+        return bool(count_in(self.timings, "draft_n"))
 
     @property
     def cut_short(self) -> bool:
@@ -167,21 +167,22 @@ class Timeline:
         return not self.done and self.finish_reason is None and self.closed_at_ms is None
 
 
-_LARGEST = 2**53  # a number beyond is no count and no time, and no float holds it exactly
+LARGEST = 2**53  # a number beyond is no count and no time, and no float holds it exactly
 
 
-def _count(mapping: Mapping[str, Any], key: str) -> int | None:
+def count_in(mapping: Mapping[str, Any], key: str) -> int | None:
+    """The count of that name in a server's answer; None where there is none."""
     value = mapping.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
         return None
-    return value if 0 <= value < _LARGEST else None
+    return value if 0 <= value < LARGEST else None
 
 
 def _time(mapping: Mapping[str, Any], key: str) -> float | None:
     value = mapping.get(key)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
-    return float(value) if 0 <= value < _LARGEST else None
+    return float(value) if 0 <= value < LARGEST else None
 
 
 def derive(recording: Recording) -> Timeline:

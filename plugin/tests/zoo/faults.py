@@ -13,7 +13,6 @@ from proxy import Events, Proxy
 from scripted import Request
 
 STREAMED = frozenset(("sse", "ttft", "prefill", "cache", "sentence", "cancel"))
-SYSTEM = "You are a clinic phone assistant."
 
 
 @dataclass(frozen=True)
