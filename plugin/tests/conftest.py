@@ -22,6 +22,9 @@ pytest_plugins = ["pytester", "pytest_llm_latency.plugin"]
 
 ROOT = Path(__file__).parents[2]
 Serve = Callable[..., str]
+# llama.cpp's threads spin on every core they have, and the small model's whole answer is over in
+# 10 ms: the reader, left without a core, would see it arrive all at once, and rightly say so.
+ONE_THREAD = ("-t", "1")
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +35,7 @@ def clean_environment(
     for name in list(os.environ):
         if name.startswith(("LLM_", "LLAMA_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("LLM_SERVER_ARGS", " ".join(ONE_THREAD))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 
 
@@ -56,7 +60,7 @@ def serve(tmp_path: Path, tiny_gguf: Path) -> Iterator[Serve]:
         def start(*args: str, gguf: Path = tiny_gguf, **env: str) -> str:
             port = free_port()
             url = f"http://127.0.0.1:{port}"
-            command = own_command("local", gguf, port, args)
+            command = own_command("local", gguf, port, [*ONE_THREAD, *args])
             log_path = tmp_path / f"server-{port}.log"
             stack.enter_context(
                 guarded(command, log_path, url, 60.0, lambda _: None, {**os.environ, **env})

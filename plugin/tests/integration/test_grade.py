@@ -62,7 +62,8 @@ def true_run(tmp_path_factory: pytest.TempPathFactory, tiny_gguf: Path) -> Path:
     done = subprocess.run(
         [
             sys.executable, "-m", "pytest", "--pyargs", "test_llm_latency", "-p", "no:cacheprovider",
-            f"--llm-gguf={tiny_gguf}", "--llm-server=local", f"--llm-artifacts={directory}",
+            f"--llm-gguf={tiny_gguf}", "--llm-server=local", "--llm-server-args=-t 1",
+            f"--llm-artifacts={directory}",
         ],
         cwd=directory.parent, capture_output=True, text=True, check=False,
     )  # fmt: skip
