@@ -8,6 +8,7 @@ Every request has a connection of its own, so that each is measured alike and a 
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import http.client
 import itertools
@@ -15,7 +16,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -188,7 +190,8 @@ class Exchange:
     def send(self, body: Mapping[str, Any]) -> Iterator[sse.Read]:
         """POST `body`; yield every read. Never raises for what the server does: see `end`."""
         client, stamps = self._client, self._stamps
-        full_body = {**body, **({"model": client.model} if client.model else {})}
+        full_body = client.dialect.body(body)
+        client.spend(full_body)
         session, request, settings = client.prepare("POST", CHAT_PATH, full_body, stamps)
         cpu_wait_before_ms = _cpu_wait_ms()
         reads: list[sse.Read] = []
@@ -214,6 +217,8 @@ class Exchange:
             end = self._after_reads(reads, watchdog)
         except NETWORK_ERRORS as error:
             end = self._failure(_root(error, ambient), watchdog, response is not None)
+        except BaseException as error:  # noqa: BLE001 (it goes on)
+            raise _without_frames(error) from None
         finally:
             if collects:
                 gc.enable()
@@ -228,7 +233,7 @@ class Exchange:
                 cpu_wait_ms = round(cpu_wait_ms - cpu_wait_before_ms, 3)
             self.recording = Recording(
                 label=self._label,
-                request=Request("POST", CHAT_PATH, shown(request.headers), full_body),
+                request=Request("POST", CHAT_PATH, client.shown(request.headers), full_body),
                 status=response.status_code if response is not None else None,
                 response_headers=tuple(shown(response.headers).items())
                 if response is not None
@@ -346,6 +351,12 @@ def _is_timeout(root: BaseException) -> bool:
     return isinstance(root, (TimeoutError, urllib3.exceptions.ReadTimeoutError))
 
 
+def _without_frames(error: BaseException) -> BaseException:
+    """What interrupted a request (a timeout, Ctrl-C), without the frames of the libraries, whose
+    locals hold the key: --showlocals would print them."""
+    return error.with_traceback(None)
+
+
 def _words(root: BaseException) -> str:
     return (str(root) or type(root).__name__).replace("\n", " ")[:200]
 
@@ -372,6 +383,26 @@ class _PieceWatch:
         return self.seen
 
 
+@dataclass(frozen=True)
+class Dialect:
+    """How a server wants a chat request: `model` is named in it, `extra` fields are added,
+    `refused` ones left out, `max_tokens` goes by the name `max_tokens_name`."""
+
+    model: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
+    max_tokens_name: str = "max_tokens"
+
+    def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The request's body in this server's words."""
+        named = {} if self.model is None else {"model": self.model}
+        return {
+            self.max_tokens_name if name == "max_tokens" else name: value
+            for name, value in {**body, **self.extra, **named}.items()
+            if name not in self.refused
+        }
+
+
 class _Watchdog:
     """Breaks a connection at the total deadline: a socket's own timeout is only a gap, and a
     server that drips bytes never meets it."""
@@ -396,7 +427,9 @@ class _Watchdog:
 
 class Client:
     """A client of the server at `base_url`, which is an origin without a path (or with one
-    that /v1 and /health follow). `keep` gets every recording of a streamed request;
+    that /v1 and /health follow). `dialect` shapes every chat request, `headers` go with every
+    request, `ca` is a file of certificates to trust instead of the system's. `keep` gets every
+    recording of a streamed request; `spend` is told of each before it is sent (and may raise);
     `jitter_ms` is what its stamps are worth (see `stamps.py`)."""
 
     def __init__(
@@ -404,25 +437,53 @@ class Client:
         base_url: str,
         *,
         api_key: str | None = None,
-        model: str | None = None,
+        dialect: Dialect | None = None,
+        headers: Mapping[str, str] | None = None,
+        ca: Path | None = None,
         deadlines: Deadlines | None = None,
         max_bytes: int = 256 * 1024 * 1024,
         keep: Callable[[Recording], None] | None = None,
+        spend: Callable[[Mapping[str, Any]], None] | None = None,
         jitter_ms: float = 0.0,
     ) -> None:
         self.base_url = base_url.rstrip("/")
-        self.model = model
+        self.dialect = dialect or Dialect()
         self.deadlines = deadlines or Deadlines()
         self.max_bytes = max_bytes
         self.jitter_ms = jitter_ms
-        self._api_key = _Secret(api_key)
+        self._secrets = _Secrets(api_key, headers or {})
+        self._ca = ca
         self._keep = keep
+        self._spend = spend
         self._numbers = itertools.count(1)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether it sends an API key."""
+        return bool(self._secrets.api_key)
+
+    def speaking(self, dialect: Dialect) -> Client:
+        """The same client with another dialect."""
+        other = copy.copy(self)
+        other.dialect = dialect
+        return other
 
     def keep(self, recording: Recording) -> None:
         """Hand a finished recording to whoever collects the evidence."""
         if self._keep is not None:
             self._keep(recording)
+
+    def spend(self, body: Mapping[str, Any]) -> None:
+        """Tell whoever watches the costs of a request that will be sent."""
+        if self._spend is not None:
+            self._spend(body)
+
+    def shown(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Headers as evidence: without credentials, and without the values of one's own."""
+        return {
+            name: "<secret>" if name in self._secrets.headers else value
+            for name, value in shown(headers).items()
+        }
 
     def prepare(
         self, method: str, path: str, body: Mapping[str, Any] | None, stamps: _Stamps
@@ -435,9 +496,10 @@ class Client:
         adapter = _Adapter(stamps)
         session.mount("http://", adapter)
         session.mount("https://", adapter)
-        headers = {"Accept-Encoding": "gzip, deflate"}  # what `arrivals` takes off
-        if self._api_key:
-            headers["Authorization"] = f"Bearer {self._api_key.value}"
+        # What `arrivals` takes off.
+        headers = {"Accept-Encoding": "gzip, deflate", **self._secrets.headers}
+        if self._secrets.api_key:
+            headers["Authorization"] = f"Bearer {self._secrets.api_key}"
         request = session.prepare_request(
             requests.Request(method, self.base_url + path, headers=headers, json=body)
         )
@@ -446,7 +508,7 @@ class Client:
             "allow_redirects": False,  # the key must not follow a redirect
             "stream": True,
             "proxies": merged["proxies"],
-            "verify": merged["verify"],
+            "verify": merged["verify"] if self._ca is None else str(self._ca),
             "cert": merged["cert"],
         }
         return session, request, settings
@@ -496,6 +558,8 @@ class Client:
             timed_out = watchdog.fired or _is_timeout(root)
             words = f"no answer in {timeout_s:g} s" if timed_out else _words(root)
             raise ServerError(f"{method} {self.base_url}{path}: {words}") from None
+        except BaseException as error:  # noqa: BLE001 (it goes on)
+            raise _without_frames(error) from None
         finally:
             watchdog.cancel()
             session.close()
@@ -530,17 +594,12 @@ class Client:
         return derive(self.record(messages, max_tokens, cache_prompt, **options))
 
 
-class _Secret:
+@dataclass(frozen=True, repr=False)
+class _Secrets:
     """Keeps the key out of every repr, and so out of tracebacks and --showlocals."""
 
-    def __init__(self, value: str | None) -> None:
-        self.value = value
-
-    def __bool__(self) -> bool:
-        return bool(self.value)
-
-    def __repr__(self) -> str:
-        return "<secret>" if self.value else "<none>"
+    api_key: str | None
+    headers: Mapping[str, str]
 
 
 def _no_auth(request: requests.PreparedRequest) -> requests.PreparedRequest:

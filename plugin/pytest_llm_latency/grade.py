@@ -23,7 +23,6 @@ from .recording import End, Recording, Reply, Request, load
 from .relations import Verdict
 from .results import (
     CANCEL_CLOSE_AT,
-    CANCEL_OTHERS,
     CANCEL_PREFILL,
     CANCEL_TOKENS,
     CacheResult,
@@ -35,6 +34,7 @@ from .results import (
     ServerResult,
     SseResult,
     TtftResult,
+    is_close,
 )
 from .rundir import EVIDENCE, REPORT_SOURCES, RUN_FILE, RunIndex
 from .sentences import Rule
@@ -51,6 +51,13 @@ MAX_SMALL_BYTES = 4 * 1024 * 1024
 OURS = ("salt", "changed_suffix")
 NONSENSE = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError)
 R = TypeVar("R")
+_UPSTREAM_RESULTS: Mapping[str, Callable[[dict[str, Recording]], Any]] = {
+    "sse": results.sse_result,
+    "ttft": results.ttft_result,
+    "prefill": results.prefill_result,
+    "cache": results.cache_result,
+    "sentence": results.sentence_result,
+}
 
 
 class Files:
@@ -221,10 +228,7 @@ class GradedLab:
                 self._files.parse(name)
             return ServerResult(health, props)
         result = self._derived("server", results.server_result)
-        received = {"health.json": result.health, "props.json": result.props}
-        self._proven(
-            "server", {name: reply.body for name, reply in received.items() if reply.status == 200}
-        )
+        self._proven("server", {name: reply.body for name, reply in result.files()})
         return result
 
     def sse(self) -> SseResult:
@@ -303,11 +307,11 @@ class GradedLab:
             source = "the server's log" if log is not None else None
             line = cancel_line(log) if log is not None else None
             self._extra["cancel"] = [relations.lab_limit(found)]
-            return CancelResult(found, (), None, source, line, None)
+            return CancelResult(found, (), None, None, source, line, None)
         entry = self._index.step("cancel")
         spans = check_spans(entry.get("cases"))
         result = self._derived(
-            "cancel", lambda recordings: self._cancel(recordings, log, spans, entry)
+            "cancel", lambda recordings: self._cancel("cancel", recordings, log, spans, entry)
         )
         source = entry.get("log_source")
         if not isinstance(source, str | None):
@@ -321,8 +325,24 @@ class GradedLab:
         )
         return result
 
+    def upstream(self, step: str) -> Any | None:
+        """The step at the server behind, where the run has measured it."""
+        name = results.UPSTREAM + step
+        if self._index is None or not self._index.has(name):
+            return None
+        problem = self._index.problem(name, (), self._files.read_bytes)
+        if problem is not None:
+            raise ArtifactError(problem)
+        if step == "cancel":
+            entry = self._index.step(name)
+            return self._derived(
+                name, lambda recordings: self._cancel(name, recordings, None, {}, entry)
+            )
+        return self._derived(name, _UPSTREAM_RESULTS[step])
+
     def _cancel(
         self,
+        step: str,
         recordings: dict[str, Recording],
         log: bytes | None,
         spans: Mapping[str, LogSpan],
@@ -330,7 +350,7 @@ class GradedLab:
     ) -> CancelResult:
         cases = []
         for name in sorted(recordings, key=_case_order):
-            if name in CANCEL_OTHERS:
+            if not is_close(name):
                 continue
             tokens = recordings.get(CANCEL_TOKENS) if name == CANCEL_PREFILL else None
             span = spans.get(name)
@@ -340,10 +360,11 @@ class GradedLab:
                     results.cancel_case(
                         name,
                         recordings[name],
-                        self._polls(name),
+                        self._polls(step, name),
                         part,
                         span,
                         results.counted_tokens(tokens),
+                        results.one_token_ms(recordings),
                     )
                 )
             except StreamError:
@@ -352,10 +373,10 @@ class GradedLab:
         source = entry.get("log_source")
         return results.cancel_result(recordings, cases, None if source is None else str(source))
 
-    def _polls(self, name: str) -> list[Poll]:
+    def _polls(self, step: str, name: str) -> list[Poll]:
         assert self._index is not None
-        file = f"{EVIDENCE}/cancel/{name}{POLLS}"
-        if file not in self._index.names("cancel"):
+        file = f"{EVIDENCE}/{step}/{name}{POLLS}"
+        if file not in self._index.names(step):
             raise ArtifactError(f"{file}: is not listed in {RUN_FILE}")
         try:
             return load_polls(self._files.read_text(file))

@@ -6,7 +6,7 @@ alone. It ties measurements to files; it does not judge and does not know pytest
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from . import artifacts, sse, steps
 from .artifacts import Report, dump, parse, report_of
 from .errors import LatencyError
 from .results import (
+    UPSTREAM,
     CacheResult,
     CancelResult,
     PrefillResult,
@@ -30,10 +31,22 @@ from .server.logs import RunLog
 T = TypeVar("T")
 
 
+# What is worth measuring at the server behind. (Its log is not looked at there.)
+_MEASURES: Mapping[str, Callable[[steps.Bench], Any]] = {
+    "sse": steps.measure_sse,
+    "ttft": steps.measure_ttft,
+    "prefill": steps.measure_prefill,
+    "cache": steps.measure_cache,
+    "sentence": steps.measure_sentence,
+    "cancel": lambda bench: steps.measure_cancel(bench, None),
+}
+
+
 class LiveLab:
     """The steps, measured when they are first asked for.
 
-    `bench` and `log` are called when a step must measure, not before.
+    `bench`, `log` and `control` are called when a step must measure, not before; `control` gives
+    what measures the server behind, None where there is none.
     """
 
     def __init__(
@@ -41,10 +54,12 @@ class LiveLab:
         run: RunDirectory,
         bench: Callable[[], steps.Bench],
         log: Callable[[], RunLog | None],
+        control: Callable[[], steps.Bench | None],
     ) -> None:
         self._run = run
         self._bench = bench
         self._log = log
+        self._control = control
         self._results: dict[str, Any] = {}
 
     def _once(self, step: str, measure: Callable[[], T]) -> T:
@@ -72,9 +87,8 @@ class LiveLab:
 
         def measure() -> ServerResult:
             result = steps.measure_server(self._bench())
-            for name, reply in (("health.json", result.health), ("props.json", result.props)):
-                if reply.status == 200:  # a refusal is in the evidence
-                    self._run.write(name, reply.body, "server")
+            for name, reply in result.files():
+                self._run.write(name, reply.body, "server")
             return result
 
         return self._once("server", measure)
@@ -162,6 +176,13 @@ class LiveLab:
             return ReportResult(parse(Report, dump(expected), "report.json"), expected)
 
         return self._once("report", measure)
+
+    def upstream(self, step: str) -> Any | None:
+        """The step once more, at the server behind."""
+        bench = self._control()
+        if bench is None or step not in _MEASURES:
+            return None
+        return self._once(UPSTREAM + step, lambda: _MEASURES[step](bench))
 
     def _load(self, name: str) -> Any:
         return parse(artifacts.FILES[name], self._run.read(name), name)

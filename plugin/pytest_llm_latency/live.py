@@ -14,17 +14,20 @@ from typing import Any
 import pytest
 
 from . import kb
-from .client import Client
+from .capabilities import Capabilities, look
+from .client import Client, Deadlines, Dialect
+from .costs import Costs, planned
 from .errors import ConfigError, LatencyError
 from .lab import LiveLab
 from .options import Settings
 from .plan import Plan
+from .recording import Recording
 from .relations import Verdict
 from .report.terminal import ProgressLine, inert, write_summary
-from .results import Lab
+from .results import UPSTREAM, Lab
 from .rundir import RunDirectory
 from .server.logs import FileLog, RunLog
-from .server.ways import Server, Wanted, choose, describe, open_server
+from .server.ways import Kind, Server, Wanted, choose, describe, open_server, wait_for_url
 from .session import Session, given_log
 from .stamps import measure_stamps
 from .steps import Bench, check_context, check_plan
@@ -57,6 +60,8 @@ class LiveSession(Session):
         self._run_log: RunLog | None = None
         self._server_line = ""
         self._stamps = measure_stamps()
+        self._costs = Costs(settings.budget_tokens, settings.sources["budget"])
+        self._offers = self._behind_offers = Capabilities(Dialect(model=settings.model))
         facts = _facts(settings) | {"stamps": self._stamps and asdict(self._stamps)}
         self._run = RunDirectory(settings.artifacts, facts, settings.sources["artifacts"])
 
@@ -69,24 +74,37 @@ class LiveSession(Session):
         """Which server is meant, and where the files go."""
         wanted = _wanted(self.settings, self.settings.server_args)
         stamps = self._stamps.words() if self._stamps else "the error of stamps is not known"
-        return [
+        lines = [
             f"llm-latency: server: {describe(wanted)}",
             f"llm-latency: clock: {stamps}",
             f"llm-latency: files: {self.run.path}",
         ]
+        if choose(wanted) == "url":
+            requests, tokens = planned(Plan(), self._documents, self._steps)
+            lines.append(
+                f"llm-latency: cost: at least {requests} requests, {tokens:,} tokens (by their "
+                "length); more where noise makes repeats necessary"
+            )
+        return lines
 
     @contextlib.contextmanager
     def open_server(self, args: tuple[str, ...], plan: Plan) -> Iterator[Server]:
         """Have the server, look at it, and check that the longest prompt fits."""
         check_plan(plan, self._documents)
-        live_log = self.run.path / LIVE_LOG
+        self._costs.check(*planned(plan, self._documents, self._steps))
+        settings, live_log = self.settings, self.run.path / LIVE_LOG
         try:
-            with open_server(_wanted(self.settings, args), live_log, self.progress) as server:
+            wanted = _wanted(settings, args)
+            with open_server(wanted, live_log, self.progress, self._plain_client) as server:
                 self._run_log = self._open_log(server)
-                client = self.client(server)
-                self._look_at(client, server)
+                self._offers = look(self.client(server), self.progress)
+                if settings.upstream_url is not None:
+                    behind = self._client(settings.upstream_url)
+                    wait_for_url(behind, settings.start_timeout_s, self.progress)
+                    self._behind_offers = look(self._to_upstream(), self.progress)
+                self._look_at(server)
                 if self._steps & LONG_PROMPT_STEPS:
-                    check_context(self._bench(client, plan))
+                    check_context(self._bench(self.client(server), plan))
                 yield server
                 self._save_log()
         finally:
@@ -108,20 +126,27 @@ class LiveSession(Session):
             except (LatencyError, OSError) as error:
                 self.run.note("cancel", f"the end of the log is missing: {error}")
 
-    def _look_at(self, client: Client, server: Server) -> None:
-        """Keep and show what the server says of itself."""
+    def _look_at(self, server: Server) -> None:
+        """Keep and show what the server says of itself. Raises ConfigError where nobody said
+        which of its models to ask."""
+        offered = self._offers
         facts: dict[str, Any] = {"url": server.base_url, "kind": server.kind}
-        props = client.get("/props").json()
+        behind, behind_offers = self._behind(self.client(server))
+        props = behind.get(behind_offers.props).json() if behind_offers.props else None
         if isinstance(props, dict):
             settings = props.get("default_generation_settings")
             facts["model"] = props.get("model_path")
             facts["n_ctx"] = settings.get("n_ctx") if isinstance(settings, dict) else None
             facts["slots"] = props.get("total_slots")
             facts["build"] = props.get("build_info")
+        facts["offers"] = offered.facts()
+        if self.settings.upstream_url is not None:
+            facts["upstream"] = {"url": behind.base_url, "offers": behind_offers.facts()}
         self.run.facts["server"] = facts
         shown = [f"{facts['url']} ({facts['kind']})"]
-        if facts.get("model"):
-            shown.append(f"model {Path(str(facts['model'])).name}")
+        model = facts.get("model") or offered.dialect.model
+        if model:
+            shown.append(f"model {Path(str(model)).name}")
         shown += [
             f"{name} {facts[name]}" for name in ("n_ctx", "slots", "build") if facts.get(name)
         ]
@@ -129,33 +154,114 @@ class LiveSession(Session):
         if self._progress.active:
             with self._progress.uncaptured():
                 self._reporter.ensure_newline()
-                self._reporter.write_line(f"server: {inert(self._server_line)}")
+                for line in self._facts_lines():
+                    self._reporter.write_line(inert(line))
+        if offered.stream_error is not None and offered.dialect.model is None and offered.models:
+            raise ConfigError(
+                f"{server.base_url}: {offered.stream_error}; name one of its models: "
+                f"--llm-model={offered.models[0]} (it has {', '.join(offered.models[:8])})"
+            )
+
+    def _facts_lines(self) -> list[str]:
+        if not self._server_line:
+            return []
+        lines = [f"server: {self._server_line}", f"server: {self._offers.words()}"]
+        if self.settings.upstream_url is not None:
+            lines.append(f"behind: {self.settings.upstream_url} {self._behind_offers.words()}")
+        return lines
 
     def client(self, server: Server) -> Client:
         """A client whose recordings become evidence."""
-        own_key = self.settings.api_key if server.kind == "url" else None
-        return Client(
+        return self._client(
             server.base_url,
-            api_key=own_key,
-            model=self.settings.model,
-            max_bytes=self.settings.max_bytes,
-            keep=self.run.keep,
-            jitter_ms=self._stamps.jitter_ms if self._stamps else 0.0,
+            self._key_for(server.kind),
+            dialect=self._offers.dialect,
+            keep=self._keep,
         )
+
+    def _key_for(self, kind: Kind) -> str | None:
+        """The key is for the server at --llm-url alone."""
+        return self.settings.api_key if kind == "url" else None
+
+    def _plain_client(self, base_url: str, kind: Kind) -> Client:
+        """One that keeps nothing, for a server of which nothing is known."""
+        return self._client(base_url, self._key_for(kind))
+
+    def _client(self, base_url: str, api_key: str | None = None, **options: Any) -> Client:
+        settings = self.settings
+        return Client(
+            base_url,
+            api_key=api_key,
+            headers=settings.headers,
+            ca=settings.ca,
+            deadlines=Deadlines(**settings.deadlines_s),
+            max_bytes=settings.max_bytes,
+            spend=self._costs.spend,
+            jitter_ms=self._stamps.jitter_ms if self._stamps else 0.0,
+            **options,
+        )
+
+    def _keep(self, recording: Recording) -> None:
+        self._costs.settle(recording)
+        self.run.keep(recording)
+
+    def _to_upstream(self) -> Client:
+        """A client of the server behind, for measurements of their own."""
+        assert self.settings.upstream_url is not None
+
+        def keep(recording: Recording) -> None:
+            self._keep(replace(recording, label=UPSTREAM + recording.label))
+
+        return self._client(
+            self.settings.upstream_url, dialect=self._behind_offers.dialect, keep=keep
+        )
+
+    def _behind(self, server_client: Client) -> tuple[Client, Capabilities]:
+        """Who is asked about the state of the server: the one behind, where there is one."""
+        if self.settings.upstream_url is None:
+            return server_client, self._offers
+        client = self._client(self.settings.upstream_url, keep=self._keep)
+        return client, self._behind_offers
 
     def lab(self, plan: Plan, client: Callable[[], Client]) -> Lab:
         """The lab; `client` is called when a step measures."""
-        return LiveLab(self.run, lambda: self._bench(client(), plan), lambda: self._run_log)
+        self._lab = LiveLab(
+            self.run,
+            lambda: self._bench(client(), plan),
+            lambda: self._run_log,
+            lambda: self._control(plan),
+        )
+        return self._lab
 
     def _bench(self, client: Client, plan: Plan) -> Bench:
+        if self._offers.reasoning is not None:
+            plan = plan.with_room_for_reasoning()
         return Bench(
             client,
+            self._offers,
+            *self._behind(client),
             plan,
             self._documents,
             self.progress,
             self.run.note,
             self.run.keep_text,
             self.settings.sentence,
+        )
+
+    def _control(self, plan: Plan) -> Bench | None:
+        """What measures the server behind; None where there is none."""
+        if self.settings.upstream_url is None:
+            return None
+        client = self._to_upstream()
+        bench = self._bench(client, plan)
+        return replace(
+            bench,
+            offers=self._behind_offers,
+            behind=client,
+            behind_offers=self._behind_offers,
+            progress=lambda text: self.progress(f"at the server behind: {text}"),
+            note=lambda step, text: self.run.note(UPSTREAM + step, text),
+            keep_text=lambda label, text: self.run.keep_text(UPSTREAM + label, text),
         )
 
     def progress(self, text: str) -> None:
@@ -166,7 +272,7 @@ class LiveSession(Session):
         """Keep the verdicts in run.json, too."""
         __tracebackhide__ = True
         self.progress("")
-        verdicts = [replace(verdict, step=step) for verdict in verdicts]
+        verdicts = self.told_apart(step, verdicts)
         self.run.add_verdicts(step, [asdict(verdict) for verdict in verdicts])
         super().expect(step, verdicts)
 
@@ -178,12 +284,13 @@ class LiveSession(Session):
 
     def summarize(self, reporter: pytest.TerminalReporter) -> None:
         """Write the table."""
-        facts = f"server: {self._server_line}" if self._server_line else ""
         notes = self.run.notes()
+        facts = self._facts_lines()
         write_summary(reporter, facts, self.basis, self._verdicts, notes, self.run.path)
 
     def finish(self) -> str | None:
         """Write run.json a last time; give what went wrong."""
+        self.run.facts["costs"] = {"requests": self._costs.requests, "tokens": self._costs.tokens}
         try:
             self.run.save()
         except LatencyError as error:
@@ -199,7 +306,6 @@ def _wanted(settings: Settings, args: tuple[str, ...]) -> Wanted:
     return Wanted(
         settings.server,  # type: ignore[arg-type]
         settings.url,
-        settings.api_key,
         settings.gguf,
         args,
         settings.start_timeout_s,

@@ -6,7 +6,9 @@ Precedence: command line, then environment, then ini file, then default. A bad v
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,14 +26,25 @@ SERVER_KINDS = ("auto", "url", "voice-llm", "llama-server", "local")
 DEFAULT_ARTIFACTS = Path("voice") / "llm"
 CHOSEN_BY_US = ("--host", "--port", "-m", "--model")
 API_KEY_VARIABLE = "LLM_API_KEY"
+DEADLINES = ("connect", "first_byte", "gap", "total")
+BODY_OF_OURS = frozenset(
+    ("cache_prompt", "max_completion_tokens", "max_tokens", "messages", "model", "stream")
+) | {"stream_options"}
+# What would change how a request is measured; the key has its own door.
+HEADERS_OF_OURS = frozenset(
+    ("accept-encoding", "connection", "content-length", "content-type", "expect", "host")
+) | {"transfer-encoding"}
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e]+)")
 
 
 @dataclass(frozen=True)
 class Settings:
     """The options of a session, checked. Paths are absolute; `kb` None: the lab's own;
+    `headers` and `body` go with every request, `deadlines_s` has those that differ from ours;
     `sources` says where each value came from."""
 
     url: str | None
+    upstream_url: str | None
     model: str | None
     gguf: Path | None
     server: str
@@ -45,19 +58,28 @@ class Settings:
     max_bytes: int
     inconclusive: str
     sentence: Rule
+    body: Mapping[str, Any]
+    deadlines_s: Mapping[str, float]
+    budget_tokens: int | None
+    ca: Path | None
     api_key_file: Path | None
+    headers: Mapping[str, str] = field(repr=False)
     api_key: str | None = field(repr=False)
     sources: Mapping[str, str] = field(repr=False)
 
     def shown(self) -> dict[str, Any]:
         """The options as facts of the run: no secrets."""
-        hidden = {"api_key", "sources"}
+        hidden = {"api_key", "headers", "sources"}
         facts = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in vars(self).items()
             if name not in hidden
         }
-        return {**facts, "server_args": _without_keys(self.server_args)}
+        return {
+            **facts,
+            "server_args": _without_keys(self.server_args),
+            "headers": sorted(self.headers),  # a value may be a secret
+        }
 
 
 def _without_keys(args: tuple[str, ...]) -> list[str]:
@@ -71,13 +93,15 @@ def _without_keys(args: tuple[str, ...]) -> list[str]:
 
 @dataclass(frozen=True)
 class Option:
-    """One option. `parse` takes the text and raises ValueError with what would be right."""
+    """One option. `parse` takes the text and raises ValueError with what would be right; one
+    that may be given `often` gets a line each."""
 
     name: str
     parse: Callable[[str], Any]
     help: str
     default: Any = None
     metavar: str = "TEXT"
+    often: bool = False
 
     @property
     def flag(self) -> str:
@@ -142,10 +166,53 @@ def _positive(text: str) -> float:
     return value
 
 
-def _bytes(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError("a whole number of bytes, at least 1")
-    return int(text)
+def _whole(what: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+            raise ValueError(f"a whole number of {what}, at least 1")
+        return int(text)
+
+    return parse
+
+
+def _headers(text: str) -> Mapping[str, str]:
+    headers = {}
+    for line in filter(None, map(str.strip, text.split("\n"))):
+        match = _HEADER.fullmatch(line)
+        if match is None:
+            raise ValueError("headers such as 'X-Tenant: blue'")
+        name, value = match.groups()
+        if name.lower() == "authorization":
+            raise ValueError("no Authorization: a key comes from LLM_API_KEY or a file")
+        if name.lower() == "x-conversation-id":
+            raise ValueError("no X-Conversation-Id: with it, a stream outlives its reader")
+        if name.lower() in HEADERS_OF_OURS:
+            raise ValueError(f"headers without {name}, which is set here")
+        headers[name] = value
+    return headers
+
+
+def _body(text: str) -> Mapping[str, Any]:
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"a JSON object such as '{{\"temperature\": 0}}' ({error})") from None
+    if not isinstance(body, dict):
+        raise ValueError("a JSON object such as '{\"temperature\": 0}'")
+    ours = sorted(BODY_OF_OURS & body.keys())
+    if ours:
+        raise ValueError(f"a JSON object without {', '.join(ours)}, which is set here")
+    return body
+
+
+def _deadlines(text: str) -> Mapping[str, float]:
+    deadlines_s = {}
+    for part in text.replace(",", " ").split():
+        name, _, seconds = part.partition("=")
+        if name not in DEADLINES:
+            raise ValueError(f"NAME=SECONDS, NAME being one of {', '.join(DEADLINES)}")
+        deadlines_s[name] = _positive(seconds)
+    return deadlines_s
 
 
 def _text(text: str) -> str:
@@ -167,6 +234,12 @@ def _arguments(text: str) -> tuple[str, ...]:
 
 OPTIONS = (
     Option("url", _url, "measure the server at URL; it is never stopped", metavar="URL"),
+    Option(
+        "upstream_url",
+        _url,
+        "the server behind the one at --llm-url: what is broken is measured there, too",
+        metavar="URL",
+    ),
     Option("api_key_file", _path, "file that holds the API key (or LLM_API_KEY)", metavar="FILE"),
     Option("model", _text, "model name to send with every request", metavar="NAME"),
     Option("gguf", _path, "model file for a server of our own", metavar="FILE"),
@@ -203,7 +276,7 @@ OPTIONS = (
     ),
     Option(
         "max_bytes",
-        _bytes,
+        _whole("bytes"),
         "end an answer that is longer (default: 268435456)",
         default=256 * 1024 * 1024,
         metavar="N",
@@ -222,6 +295,30 @@ OPTIONS = (
         default="plain",
         metavar="RULE",
     ),
+    Option(
+        "header",
+        _headers,
+        "'NAME: VALUE' to send with every request; may be given more than once",
+        default={},
+        metavar="LINE",
+        often=True,
+    ),
+    Option(
+        "body",
+        _body,
+        "JSON object to add to every chat request: temperature, chat_template_kwargs",
+        default={},
+        metavar="JSON",
+    ),
+    Option(
+        "deadlines",
+        _deadlines,
+        "seconds by name: connect=10,first_byte=300,gap=300,total=600 (the defaults)",
+        default={},
+        metavar="NAME=S",
+    ),
+    Option("budget", _whole("tokens"), "ask for no more tokens than N in a run", metavar="N"),
+    Option("ca", _path, "certificates (PEM) to trust instead of the system's", metavar="FILE"),
 )
 
 
@@ -230,7 +327,12 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("llm-latency", "latency of a streaming LLM server")
     for option in OPTIONS:
         group.addoption(
-            option.flag, dest=option.dest, default=None, metavar=option.metavar, help=option.help
+            option.flag,
+            dest=option.dest,
+            action="append" if option.often else "store",
+            default=None,
+            metavar=option.metavar,
+            help=option.help,
         )
         parser.addini(option.dest, f"default of {option.flag}: {option.help}", default=None)
 
@@ -273,6 +375,9 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
         except ValueError as error:
             raise pytest.UsageError(f"{source}: {text!r} is not right; give {error}") from None
     values["start_timeout_s"] = values.pop("start_timeout")
+    values["deadlines_s"] = values.pop("deadlines")
+    values["budget_tokens"] = values.pop("budget")
+    values["headers"] = values.pop("header")
     values["artifacts"] = values["artifacts"] or config.invocation_params.dir / DEFAULT_ARTIFACTS
     settings = Settings(
         **values,
@@ -283,6 +388,10 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
         raise pytest.UsageError(
             f"{sources['log']} and {sources['log_command']}: give one of the two"
         )
+    if settings.upstream_url is not None and settings.url is None:
+        raise pytest.UsageError(f"{sources['upstream_url']}: give the URL before it: --llm-url")
+    if settings.ca is not None and not settings.ca.is_file():
+        raise pytest.UsageError(f"{sources['ca']}: there is no file {settings.ca}")
     return settings
 
 
@@ -293,7 +402,7 @@ def _find(
     here = config.invocation_params.dir
     given = config.getoption(option.dest)
     if given is not None:
-        return str(given), option.flag, here
+        return "\n".join(given) if option.often else str(given), option.flag, here
     if environment.get(option.variable):
         return environment[option.variable], f"environment variable {option.variable}", here
     ini = config.getini(option.dest)

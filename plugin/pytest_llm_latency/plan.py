@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import sse
 
 Messages = list[dict[str, str]]
+REASONING_TOKENS = 1024
 
 _SALT = re.compile(r"Call ([0-9a-f]{16})")
 
@@ -40,6 +41,16 @@ class Plan:
     cancel_question: str = "List the numbers from 1 to 300, separated by commas."
     cancel_max_tokens: int = 256
     cancel_close_at_ms: float = 500.0
+
+    def with_room_for_reasoning(self) -> Plan:
+        """The plan for a model that reasons before it answers: what it may generate in every
+        request that needs an answer is enlarged."""
+        more = {
+            name: value + REASONING_TOKENS
+            for name, value in vars(self).items()
+            if name.endswith("max_tokens") and name != "cancel_max_tokens"
+        }
+        return replace(self, **more)
 
     def short(self, salt: str | None = None) -> Messages:
         """The question of steps 2 and 3."""

@@ -11,12 +11,12 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Literal
 
 from . import causes
-from .artifacts import CacheLeg, Cancel, Chunk, Health, PrefillRow, Props, Sentence, Ttft, check
+from .artifacts import CacheLeg, Cancel, Chunk, PrefillRow, Props, Sentence, Ttft, check
 from .causes import Cause
 from .decision import confirms, decide
 from .errors import ArtifactError
@@ -31,10 +31,11 @@ from .results import (
     ServerResult,
     SseResult,
     TtftResult,
+    offers,
 )
 from .timeline import Timeline
 
-NOT_OFFERED = (404, 405, 501)
+HEALTHY_WORDS = ("ok", "healthy", "up", "ready", "alive", "pass")
 Outcome = Literal["holds", "broken", "inconclusive", "not measurable"]
 
 
@@ -153,37 +154,51 @@ def _pair(
 
 
 def server(result: ServerResult) -> list[Verdict]:
-    """Step 1. A server without /health or /props cannot be judged by them."""
-    return [
-        _offered("/health", "status is ok", result.health, Health, _health),
-        _offered("/props", "model path, n_ctx > 0, total_slots >= 1", result.props, Props, _props),
-    ]
+    """Step 1. A server without /health is healthy if it lists its models; one without /props
+    cannot be judged by them."""
+    return [_health(result), _props(result.props)]
 
 
-def _offered(
-    path: str, relation: str, reply: Reply, kind: Any, judge: Callable[[Any], tuple[bool, str]]
-) -> Verdict:
-    relation = f"{path}: {relation}"
-    if reply.status in NOT_OFFERED:
-        cause = Cause("not-offered", f"this server offers no {path}")
+def _health(result: ServerResult) -> Verdict:
+    reply, models = result.health, result.models
+    if not offers(reply):
+        relation = "no /health; /v1/models: the models are listed"
+        if models is None or not offers(models):
+            cause = Cause("not-offered", "this server offers neither /health nor /v1/models")
+            return Verdict("server", relation, "not measurable", f"HTTP {reply.status}", cause)
+        return _answered("server", relation, models, isinstance(models.json(), dict))
+    body = reply.json()
+    if isinstance(body, dict) and "status" in body:
+        words = str(body["status"])
+        healthy = reply.status == 200 and words.lower() in HEALTHY_WORDS
+        return _answered("server", "/health: status is ok", reply, healthy, f"status {words!r}")
+    # vLLM and SGLang answer with no body at all.
+    return _answered("server", "/health: HTTP 200", reply, reply.status == 200)
+
+
+def _props(reply: Reply) -> Verdict:
+    relation = "/props: model path, n_ctx > 0, total_slots >= 1"
+    body = reply.json()
+    ours = isinstance(body, dict) and any(field.name in body for field in fields(Props))
+    if not offers(reply) or (reply.status == 200 and not ours):
+        cause = Cause("not-offered", "this server offers no /props")
         return Verdict("server", relation, "not measurable", f"HTTP {reply.status}", cause)
-    if reply.status != 200 or not isinstance(reply.json(), dict):
-        words = reply.body[:120].decode("utf-8", "replace")
-        cause = Cause("server-facts", f"{path} answers HTTP {reply.status}: {words}")
-        return Verdict("server", relation, "broken", f"HTTP {reply.status}", cause)
+    if reply.status != 200:
+        return _answered("server", relation, reply, False)
     try:
-        holds, shown = judge(check(kind, reply.json(), path))
+        props = check(Props, body, "/props")
     except ArtifactError as error:
-        holds, shown = False, str(error)
-    return _verdict("server", relation, holds, shown, Cause("server-facts", shown))
+        return _answered("server", relation, reply, False, str(error))
+    shown = f"n_ctx {props.default_generation_settings.n_ctx}, slots {props.total_slots}"
+    return _answered("server", relation, reply, True, shown)
 
 
-def _health(health: Health) -> tuple[bool, str]:
-    return health.status == "ok", f"status {health.status!r}"
-
-
-def _props(props: Props) -> tuple[bool, str]:
-    return True, f"n_ctx {props.default_generation_settings.n_ctx}, slots {props.total_slots}"
+def _answered(step: str, relation: str, reply: Reply, holds: bool, shown: str = "") -> Verdict:
+    """A verdict on an answer, with its own words where it is no good one."""
+    words = reply.body[:120].decode("utf-8", "replace").strip()
+    numbers = shown or f"HTTP {reply.status}"
+    cause = Cause("server-facts", shown or f"HTTP {reply.status}: {words}")
+    return _verdict(step, relation, holds, numbers, cause)
 
 
 def sse_stream(result: SseResult) -> list[Verdict]:
@@ -532,14 +547,16 @@ def cancel(result: CancelResult) -> list[Verdict]:
 def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
     relation = "the close stops the server: the slot goes idle"
     idle_ms = result.cancel.slot_idle_after_ms
-    missing = result.slots_missing
+    missing = result.unwatched
     if case is None and idle_ms is None:
         missing = "slot_idle_after_ms is null, and no evidence says why"
     if missing is not None:
         cause = Cause("no-slots", missing)
-        return Verdict("cancel", relation, "not measurable", "no /slots", cause)
+        return Verdict("cancel", relation, "not measurable", "nothing shows it", cause)
     numbers = f"idle {milliseconds(idle_ms)} after the close"
-    if result.log_source is None:
+    if result.watched_by not in (None, "/slots"):
+        numbers += f", by {result.watched_by}"
+    elif result.log_source is None:
         numbers += ", by /slots alone (no log)"
     if case is None:
         return _verdict("cancel", relation, True, numbers)
@@ -593,6 +610,47 @@ def report(result: ReportResult) -> list[Verdict]:
             Cause("copy-differs", f"{', '.join(differing)} differ from their files"),
         )
     ]
+
+
+JUDGES: Mapping[str, Callable[[Any], list[Verdict]]] = {
+    "sse": sse_stream,
+    "ttft": ttft,
+    "prefill": prefill,
+    "cache": cache,
+    "sentence": sentence,
+    "cancel": cancel,
+}
+
+
+def told_apart(verdicts: Sequence[Verdict], behind: Sequence[Verdict] | str) -> list[Verdict]:
+    """The verdicts on a server that stands before another, with who is to blame for what is
+    broken: `behind` are the same step's verdicts on the other, or why there are none."""
+    return [
+        replace(verdict, cause=_blamed(verdict, verdict.cause, behind))
+        if verdict.outcome == "broken" and verdict.cause is not None
+        else verdict
+        for verdict in verdicts
+    ]
+
+
+def _blamed(verdict: Verdict, cause: Cause, behind: Sequence[Verdict] | str) -> Cause:
+    if isinstance(behind, str):
+        words = f"The server behind, asked directly, fails, too: {behind}"
+    else:
+        same = next((v for v in behind if v.relation == verdict.relation), None)
+        if same is not None and same.outcome == "holds":
+            words = (
+                f"Measured directly at the server behind, it holds ({same.numbers}): what stands "
+                "between is to blame"
+            )
+        elif same is not None and same.outcome == "broken":
+            words = (
+                f"Measured directly at the server behind, it is broken, too ({same.numbers}): "
+                "what stands between is not to blame"
+            )
+        else:
+            words = "At the server behind it could not be told"
+    return replace(cause, sentence=f"{cause.sentence}. {words}")
 
 
 # --- what only files can show ---

@@ -10,9 +10,9 @@ import json
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from .artifacts import (
     Cache,
@@ -30,14 +30,16 @@ from .plan import salt_of
 from .recording import Recording, Reply
 from .sentences import Rule
 from .serverlog import cancel_line
-from .slots import Poll, answer_of, batches_after, slots_state, tokens_after
+from .slots import ONE_TOKEN, Poll, answer_of, batches_after, slots_state, tokens_after
 from .timeline import Timeline, count_in, derive, first_sentence
 
 Recordings = Mapping[str, Recording]
 Phase = Literal["prefill", "generation", "ended"]
 Stop = Literal["stopped", "ran on", "unknown"]
 
+NOT_OFFERED = (404, 405, 501)
 SALTED = "salted-"
+LONGER = "longer-"
 # The changed suffix comes while the slot still holds the prompt that it shares its front with.
 CACHE_LEGS = ("first", "second", "changed_suffix", "changed_prefix")
 CACHE_COLD = ("first", "changed_prefix")
@@ -45,16 +47,34 @@ CANCEL_NEXT = "next"
 CANCEL_PREFILL = "prefill"
 CANCEL_TOKENS = "prefill-tokens"
 CANCEL_SLOTS = "slots"
-CANCEL_OTHERS = (CANCEL_SLOTS, CANCEL_NEXT, CANCEL_TOKENS)  # recordings that are no closes
+CANCEL_METRICS = "metrics"
+CANCEL_ONE_TOKEN = "one-token-"
+CANCEL_TWO = ("two-at-once-long", "two-at-once-short")
 CANCEL_CLOSE_AT = "close-at"
 CANCEL_FIRST_PIECE = "first-piece"
+ONE_TOKEN_RUNS = 5
+# A short answer that waited for this share of the long one before it was not made beside it.
+WAITED_SHARE = 0.8
+MEASURABLE_MS = 100.0
 # A slot that is idle in less than this share of the time that the rest of the answer needs
-# did not generate it.
+# did not generate it; one that is idle only after the other share did, nearly.
 STOPPED_SHARE = 0.5
+RAN_ON_SHARE = 0.75
+RAN_ON_TOKENS_AT_LEAST = 64
 PREFILL_DONE_SHARE = 0.95
 PREFILL_NOTICE_MS = 1200.0
 LATE_TOKENS = 16
 LATE_SHARE = 0.25
+
+
+def offers(reply: Reply) -> bool:
+    """Whether an answer is that of an endpoint that the server has."""
+    if reply.status != 200:
+        return reply.status not in NOT_OFFERED
+    body = reply.json()
+    # LM Studio answers 200 and an error to a path that it does not know, others their web page.
+    is_error = isinstance(body, dict) and list(body) == ["error"]
+    return not is_error and not reply.body.lstrip().startswith(b"<")
 
 
 def usable(recording: Recording) -> Timeline:
@@ -101,13 +121,17 @@ def _ms(value: float | None) -> float:
 
 
 def _counting(recordings: Recordings) -> tuple[Recordings, bool]:
-    """(the legs that count, whether they are salted): measured with a salt, those do."""
-    salted = {
-        leg.removeprefix(SALTED): recording
-        for leg, recording in recordings.items()
-        if leg.startswith(SALTED)
-    }
-    return (salted, True) if salted else (recordings, False)
+    """(the legs that count, whether they are salted): those measured with a longer prompt (which
+    has a salt, too), else with a salt, else to the letter."""
+    for prefix in (LONGER, SALTED):
+        found = {
+            leg.removeprefix(prefix): recording
+            for leg, recording in recordings.items()
+            if leg.startswith(prefix)
+        }
+        if found:
+            return found, True
+    return recordings, False
 
 
 def _leg(recordings: Recordings, name: str) -> Recording:
@@ -118,11 +142,14 @@ def _leg(recordings: Recordings, name: str) -> Recording:
 
 
 def _asked(recordings: Mapping[str, Recording], *, cache_prompt: bool) -> None:
-    """Raise ArtifactError where a request is not the step's: a stream with this cache_prompt."""
+    """Raise ArtifactError where a request is not the step's: a stream, with this cache_prompt
+    unless the server refuses that field."""
     for leg, recording in recordings.items():
         request = recording.request
+        found = {"stream": request.body.get("stream")}
+        found["cache_prompt"] = request.body.get("cache_prompt", cache_prompt)
         wanted = {"stream": True, "cache_prompt": cache_prompt}
-        differing = [key for key, value in wanted.items() if request.body.get(key) is not value]
+        differing = [key for key, value in wanted.items() if found[key] is not value]
         if request.method != "POST" or differing:
             raise ArtifactError(f"the request {leg!r} was not asked as the step asks: {differing}")
 
@@ -133,15 +160,29 @@ def _salt(recording: Recording, salted: bool) -> str | None:
 
 @dataclass(frozen=True)
 class ServerResult:
-    """Step 1: the two answers as received."""
+    """Step 1: the answers as received; `models` only where there is no /health."""
 
     health: Reply
     props: Reply
+    models: Reply | None = None
+
+    def files(self) -> list[tuple[str, Reply]]:
+        """(name, answer) of those that are kept as files: a refusal, or an answer that is no JSON
+        object, is in the evidence alone."""
+        named = [("health.json", self.health), ("props.json", self.props)]
+        return [
+            (name, reply)
+            for name, reply in named
+            if reply.status == 200 and offers(reply) and isinstance(reply.json(), dict)
+        ]
 
 
 def server_result(recordings: Recordings) -> ServerResult:
-    """From the recordings "health" and "props"."""
-    return ServerResult(*(_reply(_leg(recordings, name)) for name in ("health", "props")))
+    """From the recordings "health", "props", and "models" where it was asked for."""
+    health, props = (_reply(_leg(recordings, name)) for name in ("health", "props"))
+    return ServerResult(
+        health, props, _reply(recordings["models"]) if "models" in recordings else None
+    )
 
 
 def _reply(recording: Recording) -> Reply:
@@ -397,14 +438,16 @@ class CancelCase:
 
 @dataclass(frozen=True)
 class CancelResult:
-    """Step 7. `slots_missing` says why the slot could not be watched, None: it could.
+    """Step 7. `watched_by` is what showed whether the server is idle: "/slots", "/metrics", or a
+    "1-token request"; None: nothing did, and `unwatched` says why.
     `log_source` is None where there is no log. `next_error` is what went wrong with the next
     request, None: it was answered. `cases[0]` is the contract's; where only the file is there
     are none, and `log_line` is any cancel line of the log."""
 
     cancel: Cancel
     cases: tuple[CancelCase, ...]
-    slots_missing: str | None
+    watched_by: str | None
+    unwatched: str | None
     log_source: str | None
     log_line: str | None
     next_error: str | None
@@ -417,18 +460,26 @@ def cancel_case(
     log: bytes | None,
     log_span: LogSpan | None,
     prompt_tokens: int | None = None,
+    one_token_ms: float = 0.0,
 ) -> CancelCase:
-    """One close, from the stream's recording, the answers of `/slots`, and the part of the
-    log that `log_span` names. `prompt_tokens` is the server's own count of the prompt. Raises
+    """One close, from the stream's recording, the answers of `/slots` (or what stands for them),
+    and the part of the log that `log_span` names. `prompt_tokens` is the server's own count of
+    the prompt; `one_token_ms` is what a 1-token request takes on an idle server. Raises
     StreamError if there was no answer to close."""
     timeline = derive(recording)
     if timeline.error is not None:
         raise StreamError(f"{recording.label}: {timeline.error}")
+    polls = [
+        replace(poll, answered_ms=max(poll.answered_ms - one_token_ms, poll.asked_ms))
+        if poll.body == ONE_TOKEN
+        else poll
+        for poll in polls
+    ]
     # An answer that was under way at the close is neither.
     before = [poll for poll in polls if poll.answered_ms < 0]
     polls = [poll for poll in polls if poll.asked_ms >= 0]
     idle = slots_state(polls)
-    max_tokens = count_in(recording.request.body, "max_tokens") or 0
+    max_tokens = _max_tokens(recording)
     line = cancel_line(log) if log is not None else None
     phase = _phase(timeline)
     processed = None
@@ -461,6 +512,11 @@ def cancel_case(
     )
 
 
+def _max_tokens(recording: Recording) -> int:
+    body = recording.request.body
+    return count_in(body, "max_tokens") or count_in(body, "max_completion_tokens") or 0
+
+
 def _phase(timeline: Timeline) -> Phase:
     """What a close fell into; reasoning is generation, too."""
     if timeline.done or timeline.finish_reason or timeline.closed_at_ms is None:
@@ -480,11 +536,13 @@ def _stop(
     """Whether the generation stopped, by the answers of `/slots` alone."""
     rest, idle_ms = max_tokens - len(timeline.pieces), slots_state(polls).idle_after_ms
     rest_ms = _rest_ms(timeline, max_tokens)
-    soon = rest_ms is not None and idle_ms is not None and idle_ms < STOPPED_SHARE * rest_ms
+    share = idle_ms / rest_ms if idle_ms is not None and rest_ms else None
+    soon = share is not None and share < STOPPED_SHARE
     finished = polls[-1].answer.finished if polls else None
     # (In prefill the slot still says what its task before had come to.)
     if phase == "prefill" or finished is None:
-        return phase, "stopped" if soon else "unknown"
+        late = share is not None and share > RAN_ON_SHARE and rest >= RAN_ON_TOKENS_AT_LEAST
+        return phase, "stopped" if soon else "ran on" if late else "unknown"
     if not finished:
         return phase, "stopped"
     # It came to its own end: long after the close, or just then, which proves nothing.
@@ -514,9 +572,8 @@ def _rest_ms(timeline: Timeline, max_tokens: int) -> float | None:
 def cancel_result(
     recordings: Recordings, cases: Sequence[CancelCase], log_source: str | None
 ) -> CancelResult:
-    """From the closes in the order in which they were made, and the recordings "slots" (the
-    first answer of `/slots`) and "next"."""
-    slots = _reply(_leg(recordings, CANCEL_SLOTS))
+    """From the closes in the order in which they were made, and the recordings beside them (see
+    `watched_by`, and "next")."""
     by_name = {case.name: case for case in cases}
     if CANCEL_CLOSE_AT not in by_name:
         raise ArtifactError(f"the evidence lacks the request {CANCEL_CLOSE_AT!r}")
@@ -526,6 +583,7 @@ def cancel_result(
         in_time = [case for case in cases if case.phase != "ended"]
         in_time.sort(key=lambda case: (case.stop == "unknown", case.phase == "prefill"))
         contract = in_time[0] if in_time else contract
+    watched, unwatched = watched_by(recordings)
     return CancelResult(
         cancel=Cancel(
             contract.max_tokens,
@@ -534,11 +592,66 @@ def cancel_result(
             contract.idle_after_ms,
         ),
         cases=(contract, *(case for case in cases if case is not contract)),
-        slots_missing=answer_of(slots.status, slots.body).missing,
+        watched_by=watched,
+        unwatched=unwatched,
         log_source=log_source,
         log_line=contract.log_line,
         next_error=_error(_leg(recordings, CANCEL_NEXT)),
     )
+
+
+def is_close(name: str) -> bool:
+    """Whether a recording of the cancel step is a close."""
+    return name in (CANCEL_CLOSE_AT, CANCEL_PREFILL) or name.startswith(CANCEL_FIRST_PIECE)
+
+
+def watched_by(recordings: Recordings) -> tuple[str | None, str | None]:
+    """(what shows whether the server is idle, why nothing does), one of them None.
+
+    "slots" and "metrics" are answers of these endpoints before the first close; "one-token-1", …
+    are requests for one token; the two of `CANCEL_TWO` were asked for at once.
+    """
+    slots = _reply(_leg(recordings, CANCEL_SLOTS))
+    first = answer_of(slots.status, slots.body)
+    found, answer = "/slots", first
+    if first.busy is None and CANCEL_METRICS in recordings:
+        metrics = _reply(recordings[CANCEL_METRICS])
+        found, answer = "/metrics", answer_of(metrics.status, metrics.body)
+    if answer.busy is not None:
+        busy = f"{found} says that the server is busy with requests of others"
+        return (None, busy) if answer.busy else (found, None)
+    missing = f"{first.missing}; it has no gauge of running requests in /metrics"
+    if CANCEL_TWO[0] not in recordings:
+        return None, missing
+    several = _serves_several(*(derive(_leg(recordings, name)) for name in CANCEL_TWO))
+    if several is not None:
+        return None, f"{missing}; {several}"
+    return "1-token request", None
+
+
+def _serves_several(long: Timeline, short: Timeline) -> str | None:
+    """Why a request cannot tell whether the server is idle; None: it can, since the server works
+    on one at a time. `short` was asked for when `long` had its first piece."""
+    for timeline in (short, long):
+        if timeline.error is not None or not timeline.pieces:
+            return f"two requests at once failed: {timeline.error or 'no text'}"
+    if long.finish_reason is None:
+        return "a second request ends the first"
+    span_ms = long.pieces[-1].t_ms - long.pieces[0].t_ms
+    if _ms(short.ttft_ms) < WAITED_SHARE * span_ms or span_ms < MEASURABLE_MS:
+        return "it answers two requests at once"
+    return None
+
+
+def one_token_ms(recordings: Recordings) -> float:
+    """What a 1-token request takes while the server is idle: the median; 0 where none was made."""
+    times = [
+        derive(recording).ttft_ms
+        for name, recording in recordings.items()
+        if name.startswith(CANCEL_ONE_TOKEN)
+    ]
+    known = [time_ms for time_ms in times if time_ms is not None]
+    return statistics.median(known) if known else 0.0
 
 
 def counted_tokens(recording: Recording | None) -> int | None:
@@ -569,8 +682,13 @@ class ReportResult:
     expected: Report
 
 
+UPSTREAM = "upstream-"
+
+
 class Lab(Protocol):
-    """The eight steps, whether measured or graded: each gives its result."""
+    """The eight steps, whether measured or graded: each gives its result. `upstream(step)` gives
+    that of the same step at the server behind, None where there is none. All raise LatencyError
+    where a step could not be measured."""
 
     def server(self) -> ServerResult: ...
 
@@ -581,3 +699,4 @@ class Lab(Protocol):
     def sentence(self) -> SentenceResult: ...
     def cancel(self) -> CancelResult: ...
     def report(self) -> ReportResult: ...
+    def upstream(self, step: str) -> Any | None: ...

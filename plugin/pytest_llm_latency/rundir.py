@@ -55,6 +55,10 @@ class RunIndex:
             )
         return cls(index)
 
+    def has(self, step: str) -> bool:
+        """Whether the run has measured the step."""
+        return step in self._index["steps"]
+
     def step(self, step: str) -> Mapping[str, Any]:
         """The step's entry. Raises ArtifactError if the run has none."""
         entry: Mapping[str, Any] | None = self._index["steps"].get(step)

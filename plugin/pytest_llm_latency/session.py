@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .errors import ConfigError
+from .errors import ConfigError, LatencyError
 from .grade import Files, GradedLab
 from .options import Settings
 from .plan import Plan
-from .relations import Verdict
+from .relations import JUDGES, Verdict, told_apart
 from .report.terminal import inert, write_summary
 from .results import Lab
 from .server.logs import CommandLog, FileLog, Log
@@ -43,6 +43,7 @@ class Session:
         self.settings = settings
         self._reporter = config.pluginmanager.getplugin("terminalreporter")
         self._verdicts: list[Verdict] = []
+        self._lab: Lab | None = None
 
     def header(self) -> list[str]:
         """Lines for the top of the run."""
@@ -66,6 +67,17 @@ class Session:
     def lab(self, plan: Plan, client: Callable[[], Client]) -> Lab:
         """The eight steps; `client` is called when a step measures."""
         raise NotImplementedError
+
+    def told_apart(self, step: str, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """The verdicts, with what the server behind shows where one is broken."""
+        named = [replace(verdict, step=step) for verdict in verdicts]
+        if self._lab is None or step not in JUDGES or all(v.outcome != "broken" for v in named):
+            return named
+        try:
+            result = self._lab.upstream(step)
+        except LatencyError as error:
+            return told_apart(named, str(error))
+        return named if result is None else told_apart(named, JUDGES[step](result))
 
     def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:  # noqa: ARG002
         """Keep the verdicts; fail on what is broken or (unless told to skip) inconclusive, skip
@@ -109,7 +121,7 @@ class GradeSession(Session):
         if not directory.is_dir():
             raise ConfigError(f"{settings.sources['grade']}: {directory} is not a directory")
         self._directory = directory
-        self._graded = GradedLab(directory, settings.max_bytes, self._log)
+        self._lab = self._graded = GradedLab(directory, settings.max_bytes, self._log)
         self.basis = self._graded.level
 
     def _log(self) -> bytes | None:
@@ -130,13 +142,13 @@ class GradeSession(Session):
     def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:
         """The relations' verdicts, and those that only files can show."""
         __tracebackhide__ = True
-        judged = [replace(verdict, step=step) for verdict in verdicts]
+        judged = self.told_apart(step, verdicts)
         super().expect(step, [*judged, *self._graded.extra(step, judged)])
 
     def summarize(self, reporter: pytest.TerminalReporter) -> None:
         """Write the table."""
         facts = f"{self._directory}, by its {LEVEL_WORDS[self.basis]}"
-        write_summary(reporter, f"graded: {facts}", self.basis, self._verdicts, [], None)
+        write_summary(reporter, [f"graded: {facts}"], self.basis, self._verdicts, [], None)
 
 
 def step_of(item: pytest.Item) -> str:

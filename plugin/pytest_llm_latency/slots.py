@@ -1,15 +1,16 @@
-"""What answers of `/slots` say: busy, idle, or why nothing. Pure."""
+"""What answers of `/slots`, or of `/metrics`, say: busy, idle, or why nothing. Pure."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import sse
 from .artifacts import check
-from .timeline import count_in
+from .timeline import LARGEST, count_in
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,27 @@ class Answer:
     tokens: int | None = None
 
 
+# How many requests are being worked on, by llama.cpp's, vLLM's and SGLang's own names.
+GAUGES = ("llamacpp:requests_processing", "vllm:num_requests_running", "sglang:num_running_reqs")
+_GAUGE = re.compile(
+    rf"^(?:{'|'.join(GAUGES)})(?:\{{[^\n]*\}})? +([0-9]+(?:\.[0-9]+)?)(?:e\+?0+)?(?: [0-9]+)?\r?$",
+    re.MULTILINE,
+)
+# What stands in place of an answer where one token was asked for instead: an answer to it means
+# that a server which works on one request at a time is idle.
+ONE_TOKEN = '"one token"'
+
+
 def answer_of(status: int, body: bytes | str) -> Answer:
-    """Read an answer of `/slots`, today's (`is_processing`) or an older one (`state`)."""
+    """Read an answer of `/slots`, today's (`is_processing`) or an older one (`state`), or one of
+    `/metrics` that has a gauge of running requests."""
+    if status == 200:
+        text = body if isinstance(body, str) else body.decode("utf-8", "replace")
+        gauges = [float(match) for match in _GAUGE.findall(text)]
+        if gauges:
+            return Answer(round(min(sum(gauges), LARGEST)))
+        if text == ONE_TOKEN:
+            return Answer(0)
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

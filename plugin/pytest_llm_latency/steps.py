@@ -18,20 +18,26 @@ from typing import Any, TypeVar
 
 from . import causes, sse
 from .artifacts import Chunk
+from .capabilities import Capabilities
 from .client import Client, Exchange
 from .decision import enough
 from .errors import ConfigError, ServerError, StreamError
 from .plan import Messages, Plan, new_salt
-from .recording import Recording, Reply
+from .recording import End, Recording, Reply, Request
 from .results import (
     CACHE_COLD,
     CACHE_LEGS,
     CANCEL_CLOSE_AT,
     CANCEL_FIRST_PIECE,
+    CANCEL_METRICS,
     CANCEL_NEXT,
+    CANCEL_ONE_TOKEN,
     CANCEL_PREFILL,
     CANCEL_SLOTS,
     CANCEL_TOKENS,
+    CANCEL_TWO,
+    LONGER,
+    ONE_TOKEN_RUNS,
     SALTED,
     CacheResult,
     CancelCase,
@@ -46,6 +52,8 @@ from .results import (
     cancel_case,
     cancel_result,
     counted_tokens,
+    offers,
+    one_token_ms,
     prefill_result,
     sentence_result,
     server_result,
@@ -53,11 +61,12 @@ from .results import (
     too_long_words,
     ttft_result,
     usable,
+    watched_by,
 )
 from .sentences import Rule
 from .server.logs import RunLog
 from .serverlog import cancel_line
-from .slots import Poll, answer_of, dump_polls
+from .slots import ONE_TOKEN, Poll, answer_of, dump_polls
 from .timeline import Timeline, derive
 
 PREFILL_CASE_CLOSE_AT_MS = 100.0
@@ -72,6 +81,16 @@ IDLE_DEADLINE_IN_PREFILL_S = 120.0
 LOG_DEADLINE_S = 2.0
 LOG_POLL_S = 0.05
 SLOTS_REFUSALS_AT_MOST = 5
+# A cache of blocks of hundreds of tokens (vLLM on hybrid models: 784) hits in a prompt as long.
+LONG_TOKENS = 4096
+CHARACTERS_PER_TOKEN = 4
+NEARLY_SAME = 1.2
+MISSES_OF_SHORT = ("cache-never-hits", "no-difference-in-time")
+ONE_TOKEN_QUESTION: Messages = [{"role": "user", "content": "hi"}]
+QUIET_DEADLINE_S = 5.0
+_NO_SLOTS = Recording(
+    "cancel/slots", Request("GET", "/slots", {}, {}), 404, (), None, None, (), End("eof", 0.0)
+)
 # An answer that ends before even a close after its first piece is asked for longer.
 LONGER_ANSWERS = (1, 8, 24)
 
@@ -79,9 +98,15 @@ LONGER_ANSWERS = (1, 8, 24)
 @dataclass(frozen=True)
 class Bench:
     """What every step works with. `progress` shows what is being done, `note(step, text)`
-    keeps a remark, `keep_text(label, text)` keeps evidence beside the recordings."""
+    keeps a remark, `keep_text(label, text)` keeps evidence beside the recordings.
+
+    `client` asks, `behind` is asked about the state of the server: the same, or the one behind
+    the proxy that is measured. `offers` and `behind_offers` are what these two offer."""
 
     client: Client
+    offers: Capabilities
+    behind: Client
+    behind_offers: Capabilities
     plan: Plan
     documents: Sequence[str]
     progress: Callable[[str], None]
@@ -96,6 +121,28 @@ class Bench:
         recording = self.client.record(messages, max_tokens, cache_prompt, label=label)
         usable(recording)
         return recording
+
+    def context(self) -> int:
+        """Tokens of context per slot by /props; 0 where it does not say."""
+        path = self.behind_offers.props
+        return context_size(self.behind.get(path)) if path is not None else 0
+
+    def token_question(self, messages: Messages) -> dict[str, Any] | None:
+        """What to ask /tokenize to have a chat prompt counted; None where the server offers no
+        templates."""
+        if not self.behind_offers.tokenize:
+            return None
+        prompt = self.behind.post("/apply-template", {"messages": messages}).json()
+        if not isinstance(prompt, dict) or "prompt" not in prompt:
+            return None
+        return {"content": prompt["prompt"], "add_special": True, "parse_special": True}
+
+    def count_tokens(self, messages: Messages) -> int | None:
+        """The tokens of a chat prompt by the server's own count; None where it offers none."""
+        question = self.token_question(messages)
+        if question is None:
+            return None
+        return token_count(self.behind.post("/tokenize", question))
 
 
 def check_plan(plan: Plan, documents: Sequence[str]) -> None:
@@ -120,14 +167,14 @@ def check_plan(plan: Plan, documents: Sequence[str]) -> None:
 def check_context(bench: Bench) -> None:
     """Raise ConfigError if the longest prompt of the lab does not fit. Silent where the
     server offers no way to count."""
-    context = context_size(bench.client.get("/props"))
+    context = bench.context()
     if not context:
         return
     plan = bench.plan
     longest = plan.with_documents(
         bench.documents, new_salt(), before=plan.changed_line, after=plan.changed_line
     )
-    tokens = count_tokens(bench.client, longest)
+    tokens = bench.count_tokens(longest)
     if tokens is not None and tokens + plan.kb_max_tokens > context:
         raise ConfigError(
             too_long_words(
@@ -146,23 +193,6 @@ def context_size(props: Reply) -> int:
         return int(body["default_generation_settings"]["n_ctx"])
     except (KeyError, TypeError, ValueError, OverflowError):
         return 0
-
-
-def token_question(client: Client, messages: Messages) -> dict[str, Any] | None:
-    """What to ask /tokenize to have a chat prompt counted; None where the server offers no
-    templates."""
-    prompt = client.post("/apply-template", {"messages": messages}).json()
-    if not isinstance(prompt, dict) or "prompt" not in prompt:
-        return None
-    return {"content": prompt["prompt"], "add_special": True, "parse_special": True}
-
-
-def count_tokens(client: Client, messages: Messages) -> int | None:
-    """The tokens of a chat prompt by the server's own count; None where it offers none."""
-    question = token_question(client, messages)
-    if question is None:
-        return None
-    return token_count(client.post("/tokenize", question))
 
 
 Legs = dict[str, Recording]
@@ -226,9 +256,14 @@ def _in_rounds(
 def measure_server(bench: Bench) -> ServerResult:
     """Step 1."""
     bench.progress("server")
-    return server_result(
-        {name: bench.client.fetch(f"/{name}", f"server/{name}") for name in ("health", "props")}
-    )
+    fetch = bench.client.fetch
+    recordings = {
+        "health": fetch("/health", "server/health"),
+        "props": fetch(bench.offers.props or "/props", "server/props"),
+    }
+    if not offers(server_result(recordings).health):
+        recordings["models"] = fetch("/v1/models", "server/models")
+    return server_result(recordings)
 
 
 R = TypeVar("R")
@@ -342,35 +377,22 @@ def measure_prefill(bench: Bench) -> PrefillResult:
 
 def measure_cache(bench: Bench) -> CacheResult:
     """Step 5: cold, again, changed at the end, changed at the front."""
-    plan = bench.plan
-    documents = bench.documents
 
     def measure(salt: str | None, number: int = 1) -> Legs:
-        same = plan.with_documents(documents, salt)
-        prompts = {
-            "first": same,
-            "second": same,
-            "changed_suffix": plan.with_documents(
-                documents, salt, after="\n\n" + plan.changed_line.strip()
-            ),
-            "changed_prefix": plan.with_documents(documents, salt, before=plan.changed_line),
-        }
-        bench.progress(f"cache, clearing the slot, round {number}")
-        clearing = f"{_prefix(salt)}clearing-{number}"
-        legs = {
-            clearing: bench.ask(
-                f"cache/{clearing}", plan.clearing(), plan.clearing_max_tokens, cache_prompt=False
-            )
-        }
-        for name in CACHE_LEGS:
-            bench.progress(f"cache {name}, round {number}")
-            leg = f"{_prefix(salt)}{name}-{number}"
-            legs[leg] = bench.ask(
-                f"cache/{leg}", prompts[name], plan.kb_max_tokens, cache_prompt=True
-            )
-        return legs
+        return _cache_round(bench, bench.documents, salt, number, _prefix(salt))
 
     legs, salt = _cold(bench, "cache", [f"{name}-1" for name in CACHE_COLD], measure)
+    documents = _longer(bench, cache_result(legs))
+    if documents is not None:
+
+        def measure(salt: str | None, number: int = 1) -> Legs:
+            return _cache_round(bench, documents, salt, number, LONGER)
+
+        salt = new_salt()
+        try:
+            legs = {**legs, **measure(salt)}
+        except (StreamError, ConfigError) as error:
+            bench.note("cache", f"a longer prompt could not be measured: {error}")
 
     def is_enough(result: CacheResult) -> bool:
         if result.counted and not all(map(result.hits, CACHE_COLD)):
@@ -388,6 +410,54 @@ def measure_cache(bench: Bench) -> CacheResult:
         f"text; at the end: {_tokens(end)}{end.ttft_ms:.0f} ms",
     )
     return result
+
+
+def _cache_round(
+    bench: Bench, documents: Sequence[str], salt: str | None, number: int, prefix: str
+) -> Legs:
+    plan = bench.plan
+    same = plan.with_documents(documents, salt)
+    prompts = {
+        "first": same,
+        "second": same,
+        "changed_suffix": plan.with_documents(
+            documents, salt, after="\n\n" + plan.changed_line.strip()
+        ),
+        "changed_prefix": plan.with_documents(documents, salt, before=plan.changed_line),
+    }
+    bench.progress(f"cache, clearing the slot, round {number}")
+    clearing = f"{prefix}clearing-{number}"
+    legs = {
+        clearing: bench.ask(
+            f"cache/{clearing}", plan.clearing(), plan.clearing_max_tokens, cache_prompt=False
+        )
+    }
+    for name in CACHE_LEGS:
+        bench.progress(f"cache {name}, round {number}")
+        leg = f"{prefix}{name}-{number}"
+        legs[leg] = bench.ask(f"cache/{leg}", prompts[name], plan.kb_max_tokens, cache_prompt=True)
+    return legs
+
+
+def _longer(bench: Bench, result: CacheResult) -> Sequence[str] | None:
+    """Documents that make a longer prompt, where this one never hit: some servers cache only in
+    blocks of hundreds of tokens. None: not needed, long enough already, or too long to fit."""
+    first, second = result.legs["first"][-1], result.legs["second"][-1]
+    hits = result.hits("first") if result.counted else result.ratios("first")[0] > NEARLY_SAME
+    if hits or causes.cache_miss(first, second).code not in MISSES_OF_SHORT:
+        return None
+    tokens = first.prompt_total or len(first.prompt) // CHARACTERS_PER_TOKEN
+    context = bench.context()
+    room = context - bench.plan.kb_max_tokens if context else LONG_TOKENS * 2
+    times = min(-(-LONG_TOKENS // tokens), room // tokens) if tokens else 0
+    if times < 2:
+        return None
+    bench.note(
+        "cache",
+        f"the prompt of about {tokens} tokens never hit; measured again with its documents "
+        f"{times} times, since some servers cache only in large blocks",
+    )
+    return [*bench.documents] * times
 
 
 def _tokens(leg: Timeline) -> str:
@@ -414,9 +484,8 @@ def measure_sentence(bench: Bench) -> SentenceResult:
 def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
     """Step 7: close at the contract's moment, and in both phases; then ask once more."""
     plan = bench.plan
-    slots = bench.client.fetch("/slots", f"cancel/{CANCEL_SLOTS}")
-    recordings = {CANCEL_SLOTS: slots}
-    watcher = _Watcher(bench, log, answer_of(slots.status or 0, slots.body).busy is not None)
+    recordings = _watching(bench)
+    watcher = _Watcher(bench, log, recordings)
     bench.progress(f"cancel, closing at {plan.cancel_close_at_ms / 1000:g} s")
     cases = [
         watcher.close(
@@ -449,10 +518,10 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
         )
     bench.progress("cancel, closing during a long prefill")
     long_prompt = _long_prompt(bench)
-    question = token_question(bench.client, long_prompt)
+    question = bench.token_question(long_prompt)
     tokens = None
     if question is not None:
-        tokens = bench.client.fetch("/tokenize", f"cancel/{CANCEL_TOKENS}", question)
+        tokens = bench.behind.fetch("/tokenize", f"cancel/{CANCEL_TOKENS}", question)
     cases += watcher.extra_close(
         CANCEL_PREFILL,
         long_prompt,
@@ -460,6 +529,7 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
         close_at_ms=PREFILL_CASE_CLOSE_AT_MS,
         prompt_tokens=counted_tokens(tokens),
     )
+    _note_prefill(bench, cases[-1])
     bench.progress("cancel, the next request")
     recordings[CANCEL_NEXT] = bench.client.record(
         plan.short(), plan.clearing_max_tokens, False, label=f"cancel/{CANCEL_NEXT}"
@@ -467,13 +537,75 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
     return cancel_result(recordings, cases, log.source if log is not None else None)
 
 
+def _note_prefill(bench: Bench, case: CancelCase) -> None:
+    """What became of a close in prefill where it is not judged."""
+    if case.phase != "prefill" or case.stop != "unknown" or case.idle_after_ms is None:
+        return
+    bench.note(
+        "cancel",
+        f"closed in prefill {case.closed_at_ms:.0f} ms after the request, the server was idle "
+        f"{case.idle_after_ms:.0f} ms later (to within {case.resolution_ms or 0:.0f} ms); whether "
+        "the close did that cannot be told here",
+    )
+
+
+def _watching(bench: Bench) -> Legs:
+    """Find out, in this order, what shows whether the server is idle: /slots, a gauge in
+    /metrics, or a request for one token. The recordings say it (see `results.watched_by`)."""
+    found: Legs = {}
+    client, offered = bench.behind, bench.behind_offers
+    ways = [(CANCEL_SLOTS, offered.slots or "/slots")]
+    if offered.slots is None and offered.metrics is not None:
+        ways.append((CANCEL_METRICS, offered.metrics))
+    for name, path in ways:
+        # What the step before left running is waited for; others' requests are not.
+        deadline = time.monotonic() + QUIET_DEADLINE_S
+        while True:
+            found[name] = client.fetch(path, f"cancel/{name}")
+            busy = answer_of(found[name].status or 0, found[name].body).busy
+            if not busy or time.monotonic() > deadline:
+                break
+            time.sleep(POLL_IN_GENERATION_S)
+    if watched_by(found)[0] is None and busy is None:
+        bench.progress("cancel, one request at a time?")
+        found |= _two_at_once(bench)
+    return found
+
+
+def _two_at_once(bench: Bench) -> Legs:
+    """A long answer, and a short one asked for when the long one has begun; then how long a
+    1-token request takes while nothing else is asked."""
+    long_name, short_name = CANCEL_TWO
+    found: Legs = {}
+
+    def ask_short() -> None:
+        found[short_name] = _ask_one_token(bench, short_name)
+
+    beside = threading.Thread(target=ask_short, daemon=True)
+    exchange = Exchange(bench.client, f"cancel/{long_name}", on_piece=beside.start)
+    plan = bench.plan
+    found[long_name] = exchange.run(sse.request_body(plan.cancel(), plan.cancel_max_tokens, True))
+    if beside.ident is None:  # no text came
+        return {}
+    beside.join()
+    if watched_by({CANCEL_SLOTS: _NO_SLOTS, **found})[0] is not None:
+        for number in range(1, ONE_TOKEN_RUNS + 1):
+            name = f"{CANCEL_ONE_TOKEN}{number}"
+            found[name] = _ask_one_token(bench, name)
+    return found
+
+
+def _ask_one_token(bench: Bench, name: str) -> Recording:
+    return bench.client.record(ONE_TOKEN_QUESTION, 1, True, label=f"cancel/{name}")
+
+
 def _long_prompt(bench: Bench) -> Messages:
     """A prompt of several batches, so that one batch can be told from all: the documents again
     and again, as far as the context goes. Where nobody counts, the documents once."""
-    plan, salt, client = bench.plan, new_salt(), bench.client
+    plan, salt = bench.plan, new_salt()
     once = plan.with_documents(bench.documents, salt)
-    none, some = (count_tokens(client, m) for m in (plan.with_documents((), salt), once))
-    context = context_size(client.get("/props"))
+    none, some = (bench.count_tokens(m) for m in (plan.with_documents((), salt), once))
+    context = bench.context()
     if none is None or some is None or some <= none or not context:
         return once
     wanted = min(PREFILL_TOKENS, context - plan.kb_max_tokens - 1) - none
@@ -486,7 +618,18 @@ class _Watcher:
 
     bench: Bench
     log: RunLog | None
-    has_slots: bool
+    found: Legs
+
+    @property
+    def way(self) -> str | None:
+        """What shows whether the server is idle."""
+        return watched_by(self.found)[0]
+
+    @property
+    def path(self) -> str | None:
+        """The endpoint that shows it."""
+        offered = self.bench.behind_offers
+        return {"/slots": offered.slots, "/metrics": offered.metrics}.get(self.way or "")
 
     def close(
         self,
@@ -515,7 +658,7 @@ class _Watcher:
             f"cancel/{name}",
             close_at_ms,
             close_on_piece,
-            looker.start if looks and self.has_slots else None,
+            looker.start if looks and self.path is not None else None,
         )
         recording = exchange.run(sse.request_body(messages, max_tokens, True))
         if looker.ident is not None:
@@ -523,17 +666,20 @@ class _Watcher:
         timeline = derive(recording)
         in_prefill = timeline.first_token_ms is None
         polls = [_poll_of(exchange.closed_at, *seen) for seen in before]
-        if self.has_slots:
+        if self.path is not None:
             polls += self._poll(exchange.closed_at, in_prefill)
+        elif self.way is not None and not timeline.done:
+            polls += self._one_token(name, exchange.closed_at)
         self.bench.keep_text(f"cancel/{name}.polls.jsonl", dump_polls(polls))
+        one_token = one_token_ms(self.found)
         if self.log is None:
-            return cancel_case(name, recording, polls, None, None, prompt_tokens)
+            return cancel_case(name, recording, polls, None, None, prompt_tokens, one_token)
         # An answer that came to its own end has no such line to wait for.
         ended = timeline.done or timeline.finish_reason is not None
         if not in_prefill and polls:
             ended = ended or polls[-1].answer.finished is True
         part, span = self._wait_for_line(self.log, log_from, 0.0 if ended else LOG_DEADLINE_S)
-        return cancel_case(name, recording, polls, part, span, prompt_tokens)
+        return cancel_case(name, recording, polls, part, span, prompt_tokens, one_token)
 
     def extra_close(self, name: str, *args: Any, **kwargs: Any) -> list[CancelCase]:
         """A close beside the contract's; where it fails, that is only noted."""
@@ -564,10 +710,22 @@ class _Watcher:
             time.sleep(pause_s)
         return polls
 
-    def _ask(self) -> tuple[float, float, Reply]:
-        """(asked, answered, answer) of /slots, by `time.perf_counter()`."""
+    def _one_token(self, name: str, closed: float) -> list[Poll]:
+        """Ask for one token; its first text says when the server was free to make it."""
         asked = time.perf_counter()
-        reply = self.bench.client.get("/slots", timeout_s=IDLE_DEADLINE_S)
+        timeline = derive(_ask_one_token(self.bench, f"after-{name}"))
+        if timeline.first_token_ms is None or timeline.error is not None:
+            return []
+        asked_ms = (asked - closed) * 1000.0
+        return [
+            Poll(round(asked_ms, 3), round(asked_ms + timeline.first_token_ms, 3), 200, ONE_TOKEN)
+        ]
+
+    def _ask(self) -> tuple[float, float, Reply]:
+        """(asked, answered, answer) of /slots or /metrics, by `time.perf_counter()`."""
+        asked = time.perf_counter()
+        assert self.path is not None
+        reply = self.bench.behind.get(self.path, timeout_s=IDLE_DEADLINE_S)
         return asked, time.perf_counter(), reply
 
     def _wait_for_line(

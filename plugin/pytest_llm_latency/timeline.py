@@ -32,7 +32,8 @@ class Timeline:
     """One answer, derived. Times are milliseconds from just before the request was sent.
 
     `first_token_ms` is the first token of any channel (reasoning, tool call, answer),
-    `pieces` hold the answer only. `timings` and `usage` are the last the server sent, empty
+    `pieces` hold the answer only; `reasoning_field` is the name under which reasoning came, None:
+    there was none. `timings` and `usage` are the last the server sent, empty
     if none. `error` is the server's words for a failure, or ours for bytes that are no
     answer. `total_ms` is the last read (the one with `[DONE]`, where it came); None: nothing
     came. Times that are less than `jitter_ms` apart are the same as far as this reader can say;
@@ -41,6 +42,7 @@ class Timeline:
 
     pieces: tuple[Piece, ...] = ()
     first_token_ms: float | None = None
+    reasoning_field: str | None = None
     total_ms: float | None = None
     timings: Mapping[str, Any] = field(default_factory=dict)
     usage: Mapping[str, Any] = field(default_factory=dict)
@@ -189,6 +191,7 @@ def derive(recording: Recording) -> Timeline:
     """Everything a recording says, by the same rules live and from a file."""
     pieces: list[Piece] = []
     first_token_ms: float | None = None
+    reasoning_field: str | None = None
     timings: Mapping[str, Any] = {}
     usage: Mapping[str, Any] = {}
     finish_reason: str | None = None
@@ -210,7 +213,8 @@ def derive(recording: Recording) -> Timeline:
             break
         delta = sse.delta(value)
         text = sse.content(value)
-        if first_token_ms is None and (text or _other_channel(delta)):
+        reasoning_field = reasoning_field or _reasoning_in(delta)
+        if first_token_ms is None and (text or reasoning_field or delta.get("tool_calls")):
             first_token_ms = t_ms
         if text:
             pieces.append(Piece(t_ms, text))
@@ -220,6 +224,7 @@ def derive(recording: Recording) -> Timeline:
     return Timeline(
         pieces=tuple(pieces),
         first_token_ms=first_token_ms,
+        reasoning_field=reasoning_field,
         total_ms=recording.reads[-1].t_ms if recording.reads else None,
         timings=timings,
         usage=usage,
@@ -261,8 +266,8 @@ def _body_words(body: bytes) -> str:
         return text[:200] or "(empty body)"
 
 
-def _other_channel(delta: Mapping[str, Any]) -> bool:
-    return bool(delta.get("tool_calls")) or any(delta.get(name) for name in _REASONING_FIELDS)
+def _reasoning_in(delta: Mapping[str, Any]) -> str | None:
+    return next((name for name in _REASONING_FIELDS if delta.get(name)), None)
 
 
 def _finish_reason(value: Mapping[str, Any]) -> str | None:

@@ -60,7 +60,7 @@ class ProgressLine:
 
 def write_summary(
     reporter: pytest.TerminalReporter,
-    facts: str,
+    facts: Sequence[str],
     basis: str,
     verdicts: Sequence[Verdict],
     notes: Sequence[tuple[str, str]],
@@ -68,8 +68,8 @@ def write_summary(
 ) -> None:
     """The table: step, relation, numbers, verdict; then notes, and where the files are."""
     reporter.write_sep("=", "LLM latency")
-    if facts:
-        reporter.write_line(inert(facts))
+    for fact in facts:
+        reporter.write_line(inert(fact))
     widths = [
         max((len(inert(cell)) for cell in column), default=0)
         for column in zip(*((v.step, v.relation) for v in verdicts))

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..client import Client
+from ..client import CHAT_PATH, Client
 from ..errors import ConfigError, ServerError
 from . import launcher
 from .logs import FileLog, Log
@@ -32,13 +32,9 @@ class Wanted:
 
     kind: Kind | Literal["auto"] = "auto"
     url: str | None = None
-    api_key: str | None = None
     gguf: Path | None = None
     args: tuple[str, ...] = ()
     start_timeout_s: float = 120.0
-
-    def __repr__(self) -> str:
-        return f"Wanted(kind={self.kind!r}, url={self.url!r}, gguf={self.gguf!r})"
 
 
 @dataclass(frozen=True)
@@ -89,21 +85,24 @@ def describe(wanted: Wanted) -> str:
 
 
 @contextlib.contextmanager
-def open_server(wanted: Wanted, log_path: Path, progress: Progress) -> Iterator[Server]:
-    """Have the server for the length of the block; an own one logs to `log_path`.
+def open_server(
+    wanted: Wanted, log_path: Path, progress: Progress, client: Callable[[str, Kind], Client]
+) -> Iterator[Server]:
+    """Have the server for the length of the block; an own one logs to `log_path`. `client` gives
+    a client of a server by URL and kind.
 
     Raises ConfigError, ServerStartError, ServerError.
     """
     kind = choose(wanted)
     if kind == "url":
         assert wanted.url is not None
-        wait_for_url(wanted.url, wanted.api_key, wanted.start_timeout_s, progress)
+        wait_for_url(client(wanted.url, kind), wanted.start_timeout_s, progress)
         yield Server(wanted.url, kind)
     elif kind == "voice-llm":
         state = launcher.running()
         if state is None:
             raise ConfigError("voice-llm has ended meanwhile; start it again: voice-llm up")
-        wait_for_url(state.base_url, None, wanted.start_timeout_s, progress)
+        wait_for_url(client(state.base_url, kind), wanted.start_timeout_s, progress)
         yield Server(state.base_url, kind, log=FileLog(launcher.log_path(), "voice-llm log"))
     else:
         port = free_port()
@@ -113,12 +112,12 @@ def open_server(wanted: Wanted, log_path: Path, progress: Progress) -> Iterator[
             yield Server(base_url, kind, log=FileLog(log_path, "the server's output"))
 
 
-def wait_for_url(base_url: str, api_key: str | None, deadline_s: float, progress: Progress) -> None:
+def wait_for_url(client: Client, deadline_s: float, progress: Progress) -> None:
     """Wait while a server loads its model; make sure that it is an LLM server.
 
     Raises ServerError that says what was found instead.
     """
-    client = Client(base_url, api_key=api_key)
+    base_url = client.base_url
     begun = time.monotonic()
     while True:
         waited_s = time.monotonic() - begun
@@ -141,13 +140,18 @@ def wait_for_url(base_url: str, api_key: str | None, deadline_s: float, progress
         time.sleep(max(POLL_S, 0.1))
     models = client.get("/v1/models")
     if models.status in (401, 403):
-        gave = "refuses the API key" if api_key else "wants an API key"
+        gave = "refuses the API key" if client.has_key else "wants an API key"
         raise ServerError(
             f"{base_url} {gave} (HTTP {models.status}); give one with --llm-api-key-file "
             "FILE or LLM_API_KEY"
         )
     listed = models.json()
     if models.status == 200 and isinstance(listed, dict) and "data" in listed:
+        return
+    # A gateway may have the chat alone; it then says what is wrong with an empty one.
+    chat = client.post(CHAT_PATH, {"messages": []})
+    refusal = chat.json()
+    if chat.status in (400, 422) and isinstance(refusal, dict):
         return
     found = f"HTTP {models.status}" if models.status != 200 else "no model list"
     sample = models.body[:60].decode("utf-8", "replace").strip().replace("\n", " ")

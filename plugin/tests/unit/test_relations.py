@@ -84,9 +84,28 @@ def test_server() -> None:
     for status in (404, 405, 501):
         verdicts = relations.server(ServerResult(ok, reply("nothing here", status)))
         assert outcomes(verdicts) == {"holds", "not measurable"}
-    for refused in (reply('{"status": "error"}', 500), reply("{}", 401), reply("<html>")):
+    for refused in (reply('{"status": "error"}', 500), reply("{}", 401), reply("no", 503)):
         verdicts = relations.server(ServerResult(refused, reply(PROPS)))
-        assert broken(verdicts) == [("/health: status is ok", "server-facts")]
+        assert [code for _, code in broken(verdicts)] == ["server-facts"]
+
+
+@pytest.mark.parametrize(
+    "body", ["", "OK", '{"status": "healthy"}', '{"uptime": 3}', '{"status": "UP"}']
+)
+def test_other_servers_ways_of_being_healthy(body: str) -> None:
+    assert relations.server(ServerResult(reply(body), reply(PROPS)))[0].outcome == "holds"
+
+
+@pytest.mark.parametrize(
+    "health", [reply("", 404), reply('{"error": "Unexpected endpoint"}'), reply(" <!doctype html>")]
+)
+def test_a_server_without_health_is_there_if_it_lists_its_models(health: Reply) -> None:
+    listed, no_props = reply('{"data": [{"id": "m"}]}'), reply('{"error": "Unexpected endpoint"}')
+    verdicts = relations.server(ServerResult(health, no_props, listed))
+    assert [v.outcome for v in verdicts] == ["holds", "not measurable"]
+    verdicts = relations.server(ServerResult(health, no_props, reply("", 404)))
+    assert [v.outcome for v in verdicts] == ["not measurable"] * 2
+    assert relations.server(ServerResult(health, no_props, reply("", 500)))[0].outcome == "broken"
 
 
 RAW = (
@@ -401,7 +420,9 @@ CASE = CancelCase(
     log_line="cancel task, id_task = 4",
     log_span=None,
 )
-CANCEL = CancelResult(Cancel(256, 18, 500.0, 40.0), (CASE,), None, "the log", CASE.log_line, None)
+CANCEL = CancelResult(
+    Cancel(256, 18, 500.0, 40.0), (CASE,), "/slots", None, "the log", CASE.log_line, None
+)
 BUSY = replace(CANCEL.cancel, slot_idle_after_ms=None)
 NEVER_IDLE = replace(CASE, idle_after_ms=None, log_line=None, stop="unknown")
 RAN_ON = replace(CASE, log_line=None, stop="ran on", waited_ms=11400.0, idle_after_ms=11400.0)
@@ -444,7 +465,7 @@ def test_cancel() -> None:
         (replace(CANCEL, cases=(CASE, RAN_THROUGH)), "a close in prefill stops it", "cancel-late-in-prefill"),
         (replace(CANCEL, log_line=None), "the log has the task's cancel line", "cancel-not-logged"),
         (replace(CANCEL, next_error="stalled"), "the next request is answered", "next-request-suffers"),
-        (replace(CANCEL, slots_missing="HTTP 501"), IDLE, "no-slots"),
+        (replace(CANCEL, unwatched="HTTP 501"), IDLE, "no-slots"),
     ],
 )  # fmt: skip
 def test_cancel_breaks(result: CancelResult, relation: str, code: str) -> None:

@@ -1,0 +1,192 @@
+"""What a server offers, found by one look before anything is measured.
+
+Plain questions and one short stream; what is absent is never taken for zero. It measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from .client import Client, Dialect
+from .costs import LOOK_TOKENS
+from .errors import ServerError
+from .recording import Recording, Reply
+from .results import offers
+from .slots import answer_of
+from .timeline import derive
+
+STEP = "capabilities"
+QUESTION = [{"role": "user", "content": "hi"}]
+_REFUSED = (400, 422)
+# What a server may refuse, tried one after another; a strict one refuses all that OpenAI's own
+# API does not know.
+_WITHOUT: Sequence[tuple[str, ...]] = (
+    ("cache_prompt",),
+    ("stream_options",),
+    ("cache_prompt", "stream_options"),
+)
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a server offers, and how; None: it does not, or (of what only a stream can show) it is
+    not known.
+
+    `health`, `props`, `slots` and `metrics` are the paths to ask; `slots_missing` says why there
+    are no slots. `tokenize`: it counts tokens and knows its chat template. The four of the
+    stream: whether it told timings, usage and reused tokens, and the field that held reasoning.
+    `stream_error` is what went wrong with it.
+    """
+
+    dialect: Dialect
+    models: tuple[str, ...] = ()
+    health: str | None = None
+    props: str | None = None
+    slots: str | None = None
+    slots_missing: str | None = None
+    metrics: str | None = None
+    tokenize: bool = False
+    timings: bool | None = None
+    usage: bool | None = None
+    cached_tokens: bool | None = None
+    reasoning: str | None = None
+    stream_error: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """For run.json."""
+        dialect = self.dialect
+        plain = {name: value for name, value in vars(self).items() if name != "dialect"}
+        return {
+            **plain,
+            "models": list(self.models),
+            "refused_fields": list(dialect.refused),
+            "max_tokens_name": dialect.max_tokens_name,
+        }
+
+    def words(self) -> str:
+        """For the terminal: what is there, then what is not."""
+        streamed = {
+            "timings": self.timings,
+            "usage": self.usage,
+            "cached tokens": self.cached_tokens,
+        }
+        offered: Mapping[str, Any] = {
+            "health": self.health,
+            "props": self.props,
+            "slots": self.slots,
+            "metrics": self.metrics,
+            "tokenize": self.tokenize,
+            **({} if self.stream_error is not None else streamed),
+        }
+        there = [
+            f"{name} ({how})" if isinstance(how, str) and how.strip("/") != name else name
+            for name, how in offered.items()
+            if how
+        ]
+        if self.reasoning is not None:
+            there.append(f"reasoning ({self.reasoning})")
+        missing = [name for name, how in offered.items() if not how]
+        words = f"offers {', '.join(there) or 'a chat alone'}"
+        words += f"; not: {', '.join(missing)}" if missing else ""
+        if self.dialect.refused:
+            words += f"; refuses {', '.join(self.dialect.refused)}"
+        return words
+
+
+def look(client: Client, progress: Callable[[str], None]) -> Capabilities:
+    """Find out what the server of `client` offers. Its recordings are those of the step
+    "capabilities"."""
+    progress("what the server offers")
+    models = _models(client)
+    dialect = client.dialect
+    if dialect.model is None and len(models) == 1:
+        dialect = replace(dialect, model=models[0])
+    props, health = _ask(client, "/props"), _ask(client, "/health")
+    # A router has neither slots nor a context of its own: its models have.
+    told = props.json() if props is not None else None
+    router = isinstance(told, dict) and told.get("role") == "router"
+    query = ""
+    if router and dialect.model is not None:
+        query = "?" + urlencode({"model": dialect.model})
+        props = _ask(client, f"/props{query}")
+    slots_path, missing = f"/slots{query}", None
+    slots = _ask(client, slots_path)
+    if slots is None:
+        missing = "the server offers no /slots: no answer"
+    else:
+        missing = answer_of(slots.status, slots.body).missing
+    metrics = _ask(client, "/metrics")
+    counts = metrics is not None and answer_of(metrics.status, metrics.body).busy is not None
+    found = Capabilities(
+        dialect=dialect,
+        models=models,
+        health="/health" if health is not None and offers(health) else "/v1/models",
+        props=f"/props{query}" if props is not None and offers(props) else None,
+        slots=slots_path if missing is None else None,
+        slots_missing=missing,
+        metrics="/metrics" if counts else None,
+        tokenize=_counts_tokens(client),
+    )
+    return _with_stream(client, found)
+
+
+def _ask(client: Client, path: str) -> Reply | None:
+    try:
+        return client.get(path)
+    except ServerError:
+        return None
+
+
+def _models(client: Client) -> tuple[str, ...]:
+    reply = _ask(client, "/v1/models")
+    listed = reply.json() if reply is not None else None
+    data = listed.get("data") if isinstance(listed, dict) else None
+    rows = data if isinstance(data, list) else []
+    names = [row.get("id") for row in rows if isinstance(row, dict)]
+    return tuple(name for name in names if isinstance(name, str) and name)
+
+
+def _counts_tokens(client: Client) -> bool:
+    """Whether the server has /tokenize and /apply-template."""
+    try:
+        template = client.post("/apply-template", {"messages": QUESTION}).json()
+        tokens = client.post("/tokenize", {"content": "hi"}).json()
+    except ServerError:
+        return False
+    return (
+        isinstance(template, dict)
+        and isinstance(template.get("prompt"), str)
+        and isinstance(tokens, dict)
+        and isinstance(tokens.get("tokens"), list)
+    )
+
+
+def _with_stream(client: Client, found: Capabilities) -> Capabilities:
+    """What one short stream shows; asked again without what the server refuses."""
+
+    def ask(dialect: Dialect, number: int) -> Recording:
+        label = f"{STEP}/stream-{number}"
+        return client.speaking(dialect).record(QUESTION, LOOK_TOKENS, False, label=label)
+
+    dialect, recording = found.dialect, ask(found.dialect, 1)
+    if recording.status in _REFUSED and b"max_completion_tokens" in recording.body:
+        dialect = replace(dialect, max_tokens_name="max_completion_tokens")
+        recording = ask(dialect, 2)
+    spoken, without = dialect, iter(_WITHOUT)
+    while recording.status in _REFUSED and (refused := next(without, None)) is not None:
+        spoken = replace(dialect, refused=refused)
+        recording = ask(spoken, 2 + len(_WITHOUT))
+    timeline = derive(recording)
+    if timeline.error is not None:
+        return replace(found, stream_error=timeline.error)
+    return replace(
+        found,
+        dialect=spoken,
+        timings=bool(timeline.timings),
+        usage=bool(timeline.usage),
+        cached_tokens=timeline.cache_n is not None,
+        reasoning=timeline.reasoning_field,
+    )

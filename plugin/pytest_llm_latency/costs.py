@@ -1,0 +1,92 @@
+"""What a run asks for: how many requests and tokens it will at least cost, and when to stop.
+
+Estimates until the server has counted: a paid API's bill must not come as a surprise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from .errors import ConfigError
+from .plan import Messages, Plan
+from .recording import Recording
+from .timeline import derive
+
+CHARACTERS_PER_TOKEN = 4
+LOOK_TOKENS = 8
+MESSAGE_TOKENS = 5  # of the chat template around each message
+
+
+def estimate(messages: Sequence[Mapping[str, Any]]) -> int:
+    """The tokens of a chat prompt, by its length."""
+    characters = sum(len(str(message.get("content", ""))) for message in messages)
+    return characters // CHARACTERS_PER_TOKEN + MESSAGE_TOKENS * len(messages)
+
+
+def planned(plan: Plan, documents: Sequence[str], steps: Collection[str]) -> tuple[int, int]:
+    """(requests, tokens) of the steps when each is measured once: what is asked and all that may
+    be answered, with the first look at the server. Repeats, where noise makes them necessary, come
+    on top."""
+    everything = plan.with_documents(documents)
+    asked: dict[str, list[tuple[Messages, int]]] = {
+        "sse": [(plan.short(), plan.max_tokens)],
+        "ttft": [(plan.short(), plan.max_tokens)] * plan.ttft_runs,
+        "prefill": [
+            (plan.with_documents(documents[:docs]), plan.kb_max_tokens) for docs in plan.doc_counts
+        ],
+        "cache": [
+            (plan.clearing(), plan.clearing_max_tokens),
+            *[(everything, plan.kb_max_tokens)] * 4,
+        ],
+        "sentence": [(plan.sentence(), plan.sentence_max_tokens)],
+        "cancel": [
+            *[(plan.cancel(), plan.cancel_max_tokens)] * 2,
+            (everything, plan.kb_max_tokens),
+            (plan.short(), plan.clearing_max_tokens),
+        ],
+    }
+    wanted = {*steps, *(set(asked) - {"sse"} if "report" in steps else ())}
+    requests = [(plan.clearing(), LOOK_TOKENS)]
+    requests += [one for step, some in asked.items() if step in wanted for one in some]
+    return len(requests), sum(estimate(messages) + tokens for messages, tokens in requests)
+
+
+class Costs:
+    """What this run has asked for so far. `budget_tokens` None: no bound; `source` names it."""
+
+    def __init__(self, budget_tokens: int | None, source: str) -> None:
+        self.requests = 0
+        self.tokens = 0
+        self._budget_tokens = budget_tokens
+        self._source = source
+        self._pending = 0
+
+    def check(self, requests: int, tokens: int) -> None:
+        """Raise ConfigError where what is planned goes beyond the budget."""
+        if self._budget_tokens is not None and tokens > self._budget_tokens:
+            raise ConfigError(
+                f"{self._source}: {self._budget_tokens:,} tokens are too few: the selected steps "
+                f"ask for at least {tokens:,} in {requests} requests; select fewer (-k), give "
+                "shorter documents (--llm-kb), or a larger budget"
+            )
+
+    def spend(self, body: Mapping[str, Any]) -> None:
+        """Count a request that is about to be sent. Raises ConfigError beyond the budget."""
+        answer = body.get("max_tokens", body.get("max_completion_tokens", 0))
+        tokens = estimate(body.get("messages", ())) + answer
+        if self._budget_tokens is not None and self.tokens + tokens > self._budget_tokens:
+            raise ConfigError(
+                f"{self._source}: stopped before a request of about {tokens:,} tokens: "
+                f"{self.tokens:,} of {self._budget_tokens:,} are spent in {self.requests} requests"
+            )
+        self.requests += 1
+        self.tokens += tokens
+        self._pending = tokens
+
+    def settle(self, recording: Recording) -> None:
+        """Put the server's own count of the last request in the place of the estimate."""
+        timeline = derive(recording)
+        if self._pending and timeline.prompt_total is not None and timeline.tokens is not None:
+            self.tokens += timeline.prompt_total + timeline.tokens - self._pending
+        self._pending = 0
