@@ -364,7 +364,7 @@ class GradedLab:
                         part,
                         span,
                         results.counted_tokens(tokens),
-                        results.one_token_ms(recordings),
+                        recordings,
                     )
                 )
             except StreamError:

@@ -460,12 +460,14 @@ def cancel_case(
     log: bytes | None,
     log_span: LogSpan | None,
     prompt_tokens: int | None = None,
-    one_token_ms: float = 0.0,
+    beside: Recordings | None = None,
 ) -> CancelCase:
     """One close, from the stream's recording, the answers of `/slots` (or what stands for them),
     and the part of the log that `log_span` names. `prompt_tokens` is the server's own count of
-    the prompt; `one_token_ms` is what a 1-token request takes on an idle server. Raises
-    StreamError if there was no answer to close."""
+    the prompt; `beside` are the step's recordings from before. Raises StreamError if there was
+    no answer to close."""
+    beside = beside or {}
+    one_token_ms = _one_token_ms(beside)
     timeline = derive(recording)
     if timeline.error is not None:
         raise StreamError(f"{recording.label}: {timeline.error}")
@@ -492,7 +494,7 @@ def cancel_case(
     elif line is not None:
         stop = "stopped"
     else:
-        phase, stop = _stop(phase, timeline, polls, max_tokens)
+        phase, stop = _stop(phase, timeline, polls, max_tokens, _beat_ms(timeline, beside))
     return CancelCase(
         name=name,
         phase=phase,
@@ -531,18 +533,23 @@ def tokens_in_time(rest: int) -> float:
 
 
 def _stop(
-    phase: Phase, timeline: Timeline, polls: Sequence[Poll], max_tokens: int
+    phase: Phase,
+    timeline: Timeline,
+    polls: Sequence[Poll],
+    max_tokens: int,
+    beat_ms: float | None,
 ) -> tuple[Phase, Stop]:
     """Whether the generation stopped, by the answers of `/slots` alone."""
     rest, idle_ms = max_tokens - len(timeline.pieces), slots_state(polls).idle_after_ms
-    rest_ms = _rest_ms(timeline, max_tokens)
+    rest_ms = rest * beat_ms if beat_ms is not None else None
     share = idle_ms / rest_ms if idle_ms is not None and rest_ms else None
     soon = share is not None and share < STOPPED_SHARE
     finished = polls[-1].answer.finished if polls else None
     # (In prefill the slot still says what its task before had come to.)
     if phase == "prefill" or finished is None:
         late = share is not None and share > RAN_ON_SHARE and rest >= RAN_ON_TOKENS_AT_LEAST
-        return phase, "stopped" if soon else "ran on" if late else "unknown"
+        ran_on = late and phase == "generation"  # in prefill the time goes elsewhere
+        return phase, "stopped" if soon else "ran on" if ran_on else "unknown"
     if not finished:
         return phase, "stopped"
     # It came to its own end: long after the close, or just then, which proves nothing.
@@ -560,13 +567,14 @@ def _prefill_stop(polls: Sequence[Poll], processed: int, prompt_tokens: int) -> 
     return "ran on" if batches_after(polls, PREFILL_NOTICE_MS) >= 2 else "unknown"
 
 
-def _rest_ms(timeline: Timeline, max_tokens: int) -> float | None:
-    """How long the rest of the answer would take at the beat of its pieces so far."""
-    pieces = timeline.pieces
-    if len(pieces) < 3:
-        return None
-    beat_ms = (pieces[-1].t_ms - pieces[0].t_ms) / (len(pieces) - 1)
-    return beat_ms * (max_tokens - len(pieces))
+def _beat_ms(timeline: Timeline, beside: Recordings) -> float | None:
+    """The time between two pieces of this answer; where it was closed too soon to tell, of one
+    that was asked for before it."""
+    others = (beside[name] for name in (CANCEL_TWO[0], CANCEL_CLOSE_AT) if name in beside)
+    for pieces in (timeline.pieces, *(derive(other).pieces for other in others)):
+        if len(pieces) >= 3:
+            return (pieces[-1].t_ms - pieces[0].t_ms) / (len(pieces) - 1)
+    return None
 
 
 def cancel_result(
@@ -643,7 +651,7 @@ def _serves_several(long: Timeline, short: Timeline) -> str | None:
     return None
 
 
-def one_token_ms(recordings: Recordings) -> float:
+def _one_token_ms(recordings: Recordings) -> float:
     """What a 1-token request takes while the server is idle: the median; 0 where none was made."""
     times = [
         derive(recording).ttft_ms

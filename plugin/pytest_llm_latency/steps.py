@@ -53,7 +53,6 @@ from .results import (
     cancel_result,
     counted_tokens,
     offers,
-    one_token_ms,
     prefill_result,
     sentence_result,
     server_result,
@@ -504,10 +503,13 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
             factor * plan.cancel_max_tokens,
             close_on_piece=True,
         )
+        last = cases[-1]
         # One that lasted, and still could not be closed in time, is held back on its way: a
         # longer one would be, too.
-        lasted = cases[-1].closed_at_ms > 2 * plan.cancel_close_at_ms
-        if cases[-1].phase == "generation" or lasted:
+        lasted = last.phase == "ended" and last.closed_at_ms > 2 * plan.cancel_close_at_ms
+        # By times alone a longer one tells more; a slot that was not seen idle will not be.
+        told = last.stop != "unknown" or watcher.way is None or last.idle_after_ms is None
+        if lasted or (last.phase == "generation" and told):
             break
     if cases[0].phase == "ended":
         bench.note(
@@ -574,7 +576,7 @@ def _watching(bench: Bench) -> Legs:
 
 def _two_at_once(bench: Bench) -> Legs:
     """A long answer, and a short one asked for when the long one has begun; then how long a
-    1-token request takes while nothing else is asked."""
+    1-token request takes after another that has ended."""
     long_name, short_name = CANCEL_TWO
     found: Legs = {}
 
@@ -590,6 +592,8 @@ def _two_at_once(bench: Bench) -> Legs:
     beside.join()
     if watched_by({CANCEL_SLOTS: _NO_SLOTS, **found})[0] is not None:
         for number in range(1, ONE_TOKEN_RUNS + 1):
+            # As after a close: what the server holds is another prompt.
+            bench.ask(f"cancel/before-{number}", plan.cancel(), 1, cache_prompt=True)
             name = f"{CANCEL_ONE_TOKEN}{number}"
             found[name] = _ask_one_token(bench, name)
     return found
@@ -671,15 +675,15 @@ class _Watcher:
         elif self.way is not None and not timeline.done:
             polls += self._one_token(name, exchange.closed_at)
         self.bench.keep_text(f"cancel/{name}.polls.jsonl", dump_polls(polls))
-        one_token = one_token_ms(self.found)
+        self.found[name] = recording
         if self.log is None:
-            return cancel_case(name, recording, polls, None, None, prompt_tokens, one_token)
+            return cancel_case(name, recording, polls, None, None, prompt_tokens, self.found)
         # An answer that came to its own end has no such line to wait for.
         ended = timeline.done or timeline.finish_reason is not None
         if not in_prefill and polls:
             ended = ended or polls[-1].answer.finished is True
         part, span = self._wait_for_line(self.log, log_from, 0.0 if ended else LOG_DEADLINE_S)
-        return cancel_case(name, recording, polls, part, span, prompt_tokens, one_token)
+        return cancel_case(name, recording, polls, part, span, prompt_tokens, self.found)
 
     def extra_close(self, name: str, *args: Any, **kwargs: Any) -> list[CancelCase]:
         """A close beside the contract's; where it fails, that is only noted."""

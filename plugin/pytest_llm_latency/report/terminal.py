@@ -81,7 +81,8 @@ def write_summary(
         reporter.write(f"{word:<6}", **colour)
         if basis != "live":
             reporter.write(f"  on {basis}")
-        reporter.write_line(f"  {inert(verdict.numbers)}")
+        why = verdict.cause if verdict.outcome == "not measurable" else None
+        reporter.write_line(f"  {inert(verdict.numbers if why is None else why.sentence)}")
     for step, note in notes:
         reporter.write_line(f"note: {inert(step)}: {inert(note)}")
     if directory is not None:
