@@ -548,8 +548,10 @@ def _stop(
     # (In prefill the slot still says what its task before had come to.)
     if phase == "prefill" or finished is None:
         late = share is not None and share > RAN_ON_SHARE and rest >= RAN_ON_TOKENS_AT_LEAST
-        ran_on = late and phase == "generation"  # in prefill the time goes elsewhere
-        return phase, "stopped" if soon else "ran on" if ran_on else "unknown"
+        # In prefill the time goes elsewhere.
+        if late and phase == "generation":
+            return phase, "ran on"
+        return phase, "stopped" if soon else "unknown"
     if not finished:
         return phase, "stopped"
     # It came to its own end: long after the close, or just then, which proves nothing.
