@@ -24,6 +24,7 @@ CLUMP_PAUSE_SHARE = 0.5  # of the gap between two clumps nothing comes
 CLOCK_SHARE = 0.05
 # A stamp that may be late by more than this share of what it shall prove proves nothing.
 LATE_SHARE = 0.2
+ASK_BEHIND = ". Measure the server behind, too: --llm-upstream-url"
 _CONTEXT_CHARACTERS = 12
 
 
@@ -205,7 +206,7 @@ def cache_miss(cold: Timeline, second: Timeline) -> Cause:
             "prompt-changed-on-the-way",
             f"{shown}: the same prompt had {before} tokens the first time and {after} the second: "
             "something between you and the model rewrites it (a time, a session's number, the "
-            "history). Measure the server behind it directly, too",
+            f"history){ASK_BEHIND}",
         )
     return Cause(
         "cache-never-hits",
@@ -265,8 +266,7 @@ def cancel_ignored(case: CancelCase) -> Cause:
     return Cause(
         "cancel-ignored",
         f"the slot {how}, {waited} after the close: the disconnect never reached the server. A "
-        "proxy between? Measure the server behind it directly, too (--llm-url). In nginx: "
-        "proxy_ignore_client_abort off",
+        f"proxy between? In nginx: proxy_ignore_client_abort off{ASK_BEHIND}",
     )
 
 
@@ -292,7 +292,7 @@ def prefill_late(case: CancelCase) -> Cause:
         f"{case.prompt_processed} prompt tokens were processed still; at the end of a batch (by "
         "default 2,048 tokens) a server can notice. A proxy that tells of a disconnect only when "
         "it next sends (in HAProxy: option abortonclose; in nginx: proxy_ignore_client_abort "
-        "off)? Measure the server behind it directly, too",
+        f"off)?{ASK_BEHIND}",
     )
 
 

@@ -650,7 +650,8 @@ def _blamed(verdict: Verdict, cause: Cause, behind: Sequence[Verdict] | str) -> 
             )
         else:
             words = "At the server behind it could not be told"
-    return replace(cause, sentence=f"{cause.sentence}. {words}")
+    sentence = cause.sentence.replace(causes.ASK_BEHIND, "")
+    return replace(cause, sentence=f"{sentence}. {words}")
 
 
 # --- what only files can show ---
