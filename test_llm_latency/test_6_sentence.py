@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_llm_latency import relations
-from pytest_llm_latency.plugin import Expect
 from pytest_llm_latency.results import Lab
+from pytest_llm_latency.session import Expect
 
 pytestmark = [
     pytest.mark.llm_latency(step="sentence"),

@@ -8,7 +8,8 @@ from collections.abc import Callable, Generator
 import pytest
 
 from .errors import LatencyError
-from .session import Session, step_of
+from .report.terminal import write_comparison
+from .targets import Targets, send_to_controller
 
 
 def _in_words() -> Generator[None, object, object]:
@@ -26,13 +27,16 @@ def _in_words() -> Generator[None, object, object]:
 class MeasuringHooks:
     """Registered as a plugin when the collection shows that this run measures."""
 
-    def __init__(self, session: Session, measures: Callable[[pytest.Item], bool]) -> None:
-        self._session = session
+    def __init__(
+        self, config: pytest.Config, targets: Targets, measures: Callable[[pytest.Item], bool]
+    ) -> None:
+        self._config = config
+        self._targets = targets
         self._measures = measures
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say which server is meant; start none."""
-        return self._session.header()
+        return self._targets.header()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self) -> Generator[None, object, object]:
@@ -56,25 +60,30 @@ class MeasuringHooks:
         """Keep the outcome of every step in run.json."""
         report = yield
         if self._measures(item):
-            self._session.reported(step_of(item), report)
+            self._targets.reported(item, report)
         return report
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """The table of verdicts."""
-        self._session.summarize(terminalreporter)
+        """The tables of verdicts."""
+        self._targets.summarize(terminalreporter)
+        write_comparison(terminalreporter, self._targets.figures())
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write run.json; a run whose results could not be written has failed."""
-        problem = self._session.finish()
-        if problem is not None:
-            print(f"llm-latency: {problem}", file=sys.stderr)
-            if session.exitstatus == pytest.ExitCode.OK:
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        for _, measuring in self._targets.made():
+            problem = measuring.finish()
+            if problem is not None:
+                print(f"llm-latency: {problem}", file=sys.stderr)
+                if session.exitstatus == pytest.ExitCode.OK:
+                    session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if hasattr(self._config, "workeroutput"):
+            send_to_controller(self._config, self._targets)
 
     def pytest_unconfigure(self) -> None:
-        """Give the run's directory free."""
-        self._session.end()
+        """Give the run's directories free."""
+        for _, measuring in self._targets.made():
+            measuring.end()
 
 
 class RefusingHooks:
@@ -89,6 +98,7 @@ class RefusingHooks:
         if self._measures(item):
             pytest.fail(
                 "pytest-xdist: workers that measure one server measure each other; run the "
-                "latency tests without -n (or in a run of their own: -m llm_latency -p no:xdist)",
+                "latency tests without -n (or in a run of their own: -m llm_latency -p no:xdist), "
+                "or several targets, which get a worker each (--llm-url=URL --llm-url=URL)",
                 pytrace=False,
             )

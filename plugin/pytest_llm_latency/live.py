@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from . import kb
-from .capabilities import Capabilities, look
+from .artifacts import FILES, parse
+from .capabilities import STEP, Capabilities, look
 from .client import Client, Deadlines, Dialect
 from .costs import Costs, planned
 from .errors import ConfigError, LatencyError
@@ -23,7 +24,7 @@ from .options import Settings
 from .plan import Plan
 from .recording import Recording
 from .relations import Verdict
-from .report.terminal import ProgressLine, inert, write_summary
+from .report.terminal import Lines, ProgressLine, inert, write_summary
 from .results import UPSTREAM, Lab
 from .rundir import RunDirectory
 from .server.logs import FileLog, RunLog
@@ -34,6 +35,24 @@ from .steps import Bench, check_context, check_plan
 
 LONG_PROMPT_STEPS = frozenset(("prefill", "cache", "cancel", "report"))
 LIVE_LOG = ".server.log"
+# What is compared between targets, by the file it stands in; the names are those of report.json
+# where it has them.
+FIGURES: Mapping[str, Mapping[str, Callable[[Any], float | None]]] = {
+    "ttft.json": {
+        "ttft_p50_ms": lambda ttft: ttft.ttft_p50,
+        "total_p50_ms": lambda ttft: ttft.total_p50,
+    },
+    "prefill.json": {"ttft_12docs_ms": lambda rows: rows[-1].ttft_ms},
+    "cache.json": {
+        "cold_ttft_ms": lambda cache: cache.first.ttft_ms,
+        "cache_ttft_ms": lambda cache: cache.second.ttft_ms,
+    },
+    "sentence.json": {
+        "first_sentence_ms": lambda sentence: sentence.first_sentence_ms,
+        "sentence_total_ms": lambda sentence: sentence.total_ms,
+    },
+    "cancel.json": {"cancel_idle_ms": lambda cancel: cancel.slot_idle_after_ms},
+}
 
 
 class LiveSession(Session):
@@ -50,6 +69,7 @@ class LiveSession(Session):
         Raises ConfigError, before anything was started.
         """
         super().__init__(config, settings)
+        self._config = config
         self._documents = kb.read(*_kb_directory(settings))
         choose(_wanted(settings, settings.server_args))
         given = given_log(settings)
@@ -97,11 +117,11 @@ class LiveSession(Session):
             wanted = _wanted(settings, args)
             with open_server(wanted, live_log, self.progress, self._plain_client) as server:
                 self._run_log = self._open_log(server)
-                self._offers = look(self.client(server), self.progress)
+                self._offers = self._look(self.client(server), STEP)
                 if settings.upstream_url is not None:
                     behind = self._client(settings.upstream_url)
                     wait_for_url(behind, settings.start_timeout_s, self.progress)
-                    self._behind_offers = look(self._to_upstream(), self.progress)
+                    self._behind_offers = self._look(self._to_upstream(), UPSTREAM + STEP)
                 self._look_at(server)
                 if self._steps & LONG_PROMPT_STEPS:
                     check_context(self._bench(self.client(server), plan))
@@ -110,6 +130,11 @@ class LiveSession(Session):
         finally:
             self.progress("")
             live_log.unlink(missing_ok=True)
+
+    def _look(self, client: Client, step: str) -> Capabilities:
+        offered = look(client, self.progress)
+        self.run.finish_step(step, outcome="passed")  # it is no test
+        return offered
 
     def _open_log(self, server: Server) -> RunLog | None:
         log = given_log(self.settings) or server.log
@@ -140,6 +165,7 @@ class LiveSession(Session):
             facts["slots"] = props.get("total_slots")
             facts["build"] = props.get("build_info")
         facts["offers"] = offered.facts()
+        facts["load_average"] = _load_average()
         if self.settings.upstream_url is not None:
             facts["upstream"] = {"url": behind.base_url, "offers": behind_offers.facts()}
         self.run.facts["server"] = facts
@@ -166,6 +192,9 @@ class LiveSession(Session):
         if not self._server_line:
             return []
         lines = [f"server: {self._server_line}", f"server: {self._offers.words()}"]
+        if hasattr(self._config, "workerinput"):
+            load = self.run.facts["server"]["load_average"]
+            lines.append(f"machine: load {load} on {os.cpu_count()} cores, other targets beside it")
         if self.settings.upstream_url is not None:
             lines.append(f"behind: {self.settings.upstream_url} {self._behind_offers.words()}")
         return lines
@@ -282,11 +311,20 @@ class LiveSession(Session):
         if report.when == "call" or report.outcome != "passed":
             self.run.finish_step(step, outcome=report.outcome)
 
-    def summarize(self, reporter: pytest.TerminalReporter) -> None:
+    def figures(self) -> Mapping[str, float]:
+        """The numbers of the artifacts that this run has made."""
+        found: dict[str, float | None] = {}
+        for name, parts in FIGURES.items():
+            if self.run.owns(name):
+                artifact = parse(FILES[name], self.run.read(name), name)
+                found |= {key: value(artifact) for key, value in parts.items()}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def summarize(self, reporter: pytest.TerminalReporter | Lines, title: str) -> None:
         """Write the table."""
         notes = self.run.notes()
         facts = self._facts_lines()
-        write_summary(reporter, facts, self.basis, self._verdicts, notes, self.run.path)
+        write_summary(reporter, title, facts, self.basis, self._verdicts, notes, self.run.path)
 
     def finish(self) -> str | None:
         """Write run.json a last time; give what went wrong."""
@@ -305,7 +343,7 @@ class LiveSession(Session):
 def _wanted(settings: Settings, args: tuple[str, ...]) -> Wanted:
     return Wanted(
         settings.server,  # type: ignore[arg-type]
-        settings.url,
+        settings.urls[0] if settings.urls else None,
         settings.gguf,
         args,
         settings.start_timeout_s,
@@ -323,6 +361,14 @@ def _kb_directory(settings: Settings) -> tuple[Path, str]:
             "the lab's documents are not installed; name a knowledge base: --llm-kb DIR"
         ) from None
     return Path(str(test_llm_latency.__file__)).with_name("kb"), "the lab's own documents"
+
+
+def _load_average() -> float | None:
+    """Of the last minute; None where the system does not say."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except OSError:
+        return None
 
 
 def _facts(settings: Settings) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Settings:
     `headers` and `body` go with every request, `deadlines_s` has those that differ from ours;
     `sources` says where each value came from."""
 
-    url: str | None
+    urls: tuple[str, ...]
     upstream_url: str | None
     model: str | None
     gguf: Path | None
@@ -136,6 +136,13 @@ def _url(text: str) -> str:
         raise ValueError("a URL without a password in it; give a key with LLM_API_KEY")
     # The base URL of OpenAI clients ends with /v1; here it is the part before.
     return text.rstrip("/").removesuffix("/v1")
+
+
+def _urls(text: str) -> tuple[str, ...]:
+    urls = tuple(map(_url, text.split()))
+    if len(set(urls)) < len(urls):
+        raise ValueError("each URL once: two measurements of one server measure each other")
+    return urls
 
 
 def _path(text: str) -> Path:
@@ -233,7 +240,14 @@ def _arguments(text: str) -> tuple[str, ...]:
 
 
 OPTIONS = (
-    Option("url", _url, "measure the server at URL; it is never stopped", metavar="URL"),
+    Option(
+        "url",
+        _urls,
+        "measure the server at URL; it is never stopped. Given more than once: one after another",
+        default=(),
+        metavar="URL",
+        often=True,
+    ),
     Option(
         "upstream_url",
         _url,
@@ -378,6 +392,7 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
     values["deadlines_s"] = values.pop("deadlines")
     values["budget_tokens"] = values.pop("budget")
     values["headers"] = values.pop("header")
+    values["urls"] = values.pop("url")
     values["artifacts"] = values["artifacts"] or config.invocation_params.dir / DEFAULT_ARTIFACTS
     settings = Settings(
         **values,
@@ -388,11 +403,21 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
         raise pytest.UsageError(
             f"{sources['log']} and {sources['log_command']}: give one of the two"
         )
-    if settings.upstream_url is not None and settings.url is None:
+    if settings.upstream_url is not None and not settings.urls:
         raise pytest.UsageError(f"{sources['upstream_url']}: give the URL before it: --llm-url")
     if settings.ca is not None and not settings.ca.is_file():
         raise pytest.UsageError(f"{sources['ca']}: there is no file {settings.ca}")
     return settings
+
+
+def urls_of(config: pytest.Config) -> tuple[str, ...]:
+    """The targets of this run, none where they cannot be told: `resolve` then says why."""
+    option = OPTIONS[0]
+    text, _, _ = _find(option, config, os.environ)
+    try:
+        return _urls(text) if text is not None else ()
+    except ValueError:
+        return ()
 
 
 def _find(

@@ -6,13 +6,13 @@ in every pytest run of everyone who has it installed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from .errors import LatencyError
-from .options import Settings, add_options, check_ini_was_found, resolve
+from .options import Settings, add_options, check_ini_was_found, resolve, urls_of
 
 if TYPE_CHECKING:
     from .client import Client
@@ -21,13 +21,8 @@ if TYPE_CHECKING:
     from .results import Lab
     from .rundir import RunDirectory
     from .server.ways import Server
-    from .session import Session
-
-
-class Expect(Protocol):
-    """What the fixture `llm_expect` gives: judge verdicts, fail or skip with their words."""
-
-    def __call__(self, *verdicts: Verdict) -> None: ...
+    from .session import Expect, Session
+    from .targets import Targets
 
 
 MARKER = "llm_latency"
@@ -35,7 +30,7 @@ TEST_TIMEOUT_S = 900
 FIXTURES = frozenset(
     ("llm_artifacts", "llm_client", "llm_expect", "llm_lab", "llm_server", "llm_settings")
 )
-_session_key: pytest.StashKey[Session] = pytest.StashKey()
+_targets_key: pytest.StashKey[Targets] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,21 +39,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the markers, and what shows the results of xdist's workers."""
     check_ini_was_found(config)
+    if config.getoption("dist", "no") != "no" and len(urls_of(config)) > 1:
+        from .targets import ControllerHooks
+
+        config.pluginmanager.register(ControllerHooks(), "llm-latency-controller")
     config.addinivalue_line(
         "markers",
         f"{MARKER}(step): a step of the LLM latency lab; run.json keeps its outcome by that name.",
     )
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Bound every measuring test in time, where its user has not.
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Several targets: every measuring test once for each."""
+    if "llm_target" in metafunc.fixturenames and len(urls_of(metafunc.config)) > 1:
+        from .session import each_target
 
-    The method "signal" with the function alone lets fixtures end the server; pytest-timeout's
-    other ways leave it to the guard.
+        each_target(metafunc, urls_of(metafunc.config))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
+    """One target after another (pytest-order mixes them), and every measuring test bounded in
+    time, where its user has not.
+
+    The method "signal" with the function alone lets fixtures end the server.
     """
+    yield
+    if len(urls_of(config)) > 1:
+        from .session import target_of
+
+        items.sort(key=target_of)
     given = config.getoption("timeout", None) or config.getini("timeout")
     if config.pluginmanager.hasplugin("timeout") and not given:
         for item in items:
@@ -71,47 +85,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Where this run measures, check all that can be checked before it begins."""
     config = session.config
-    if not _runs(config) or not any(_measures(item) for item in session.items):
+    only_shown = config.option.collectonly or config.getoption("setupplan", False)
+    if only_shown or not any(map(_measures, session.items)):
         return
     from .hooks import MeasuringHooks, RefusingHooks
+    from .targets import Targets
 
-    if hasattr(config, "workerinput"):
+    is_worker = hasattr(config, "workerinput")
+    if is_worker and len(urls_of(config)) < 2:
         config.pluginmanager.register(RefusingHooks(_measures), "llm-latency-refusing")
         return
     try:
-        measuring = _begin(config, session.items)
+        targets = Targets(config, resolve(config), list(filter(_measures, session.items)))
+        if not is_worker:  # a worker does not know yet which of them it will measure
+            targets.begin()
     except LatencyError as error:
         raise pytest.UsageError(str(error)) from None
-    config.stash[_session_key] = measuring
-    config.pluginmanager.register(MeasuringHooks(measuring, _measures), "llm-latency-measuring")
+    config.stash[_targets_key] = targets
+    hooks = MeasuringHooks(config, targets, _measures)
+    config.pluginmanager.register(hooks, "llm-latency-measuring")
 
 
-def _runs(config: pytest.Config) -> bool:
-    """Whether tests will run: not with --collect-only, --setup-plan and the like."""
-    return not (config.option.collectonly or config.getoption("setupplan", False))
-
-
-def _begin(config: pytest.Config, items: list[pytest.Item]) -> Session:
-    """The session that the options ask for. Raises LatencyError, pytest.UsageError."""
-    from .session import GradeSession, step_of
-
-    settings = resolve(config)
-    if settings.grade is not None:
-        return GradeSession(config, settings, settings.grade)
-    # Only now: it imports requests, whose urllib3 opens a socket to try out IPv6.
-    from .live import LiveSession
-
-    return LiveSession(config, settings, frozenset(map(step_of, items)))
-
-
-def _session(config: pytest.Config) -> Session:
-    session = config.stash.get(_session_key, None)
-    if session is None:
+def _session(request: pytest.FixtureRequest, target: str) -> Session:
+    targets = request.config.stash.get(_targets_key, None)
+    if targets is None:
         raise pytest.UsageError(
             "a test must name its llm_* fixtures as arguments, or with usefixtures: asked for by "
             "getfixturevalue alone, they are not seen before the run begins"
         )
-    return session
+    return targets.session(target)
 
 
 def _measures(item: pytest.Item) -> bool:
@@ -119,9 +121,15 @@ def _measures(item: pytest.Item) -> bool:
 
 
 @pytest.fixture(scope="session")
-def llm_settings(pytestconfig: pytest.Config) -> Settings:
+def llm_target(request: pytest.FixtureRequest) -> str:
+    """The target that is measured, "url1" or "url2"; empty where there is but one."""
+    return str(getattr(request, "param", ""))
+
+
+@pytest.fixture(scope="session")
+def llm_settings(request: pytest.FixtureRequest, llm_target: str) -> Settings:
     """The options of this run, checked."""
-    return _session(pytestconfig).settings
+    return _session(request, llm_target).settings
 
 
 @pytest.fixture(scope="session")
@@ -139,25 +147,28 @@ def llm_plan() -> Plan:
 
 
 @pytest.fixture(scope="session")
-def llm_artifacts(pytestconfig: pytest.Config) -> RunDirectory:
+def llm_artifacts(request: pytest.FixtureRequest, llm_target: str) -> RunDirectory:
     """The directory of this run: `path`, `run_id`, `write`, `note`."""
-    return _session(pytestconfig).run
+    return _session(request, llm_target).run
 
 
 @pytest.fixture(scope="session")
 def llm_server(
-    pytestconfig: pytest.Config, llm_server_args: tuple[str, ...], llm_plan: Plan
+    request: pytest.FixtureRequest,
+    llm_target: str,
+    llm_server_args: tuple[str, ...],
+    llm_plan: Plan,
 ) -> Iterator[Server]:
     """The server, ready: `base_url`, `kind`. One of our own ends with the session."""
-    session = _session(pytestconfig)
+    session = _session(request, llm_target)
     with session.open_server(llm_server_args, llm_plan) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def llm_client(pytestconfig: pytest.Config, llm_server: Server) -> Client:
+def llm_client(request: pytest.FixtureRequest, llm_target: str, llm_server: Server) -> Client:
     """A client of the server: `stream(messages, ...)` gives a Timeline."""
-    return _session(pytestconfig).client(llm_server)
+    return _session(request, llm_target).client(llm_server)
 
 
 @pytest.fixture(scope="session")
@@ -168,18 +179,18 @@ def llm_ready(request: pytest.FixtureRequest, llm_settings: Settings) -> None:
 
 
 @pytest.fixture(scope="session")
-def llm_lab(request: pytest.FixtureRequest, llm_plan: Plan) -> Lab:
+def llm_lab(request: pytest.FixtureRequest, llm_target: str, llm_plan: Plan) -> Lab:
     """The eight steps; each is measured when it is first asked for."""
-    session = _session(request.config)
+    session = _session(request, llm_target)
     return session.lab(llm_plan, lambda: request.getfixturevalue("llm_client"))
 
 
 @pytest.fixture
-def llm_expect(request: pytest.FixtureRequest) -> Expect:
+def llm_expect(request: pytest.FixtureRequest, llm_target: str) -> Expect:
     """Judge: `llm_expect(verdict, ...)` fails or skips with the verdict's words."""
     from .session import step_of
 
-    session = _session(request.config)
+    session = _session(request, llm_target)
     step = step_of(request.node)
 
     def expect(*verdicts: Verdict) -> None:

@@ -6,10 +6,10 @@ One that measures is in `live.py`: a grading must not even import what can open 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
@@ -18,7 +18,7 @@ from .grade import Files, GradedLab
 from .options import Settings
 from .plan import Plan
 from .relations import JUDGES, Verdict, told_apart
-from .report.terminal import inert, write_summary
+from .report.terminal import Lines, inert, write_summary
 from .results import Lab
 from .server.logs import CommandLog, FileLog, Log
 
@@ -27,11 +27,18 @@ if TYPE_CHECKING:
     from .rundir import RunDirectory
     from .server.ways import Server
 
+TARGET = "llm_target"
 NEEDS_A_SERVER = "this test measures a server, which a grading (--llm-grade) does not have"
 LEVEL_WORDS = {
     "evidence": "evidence: every value is derived again from the recorded bytes",
     "contract": "artifacts alone (it has no run.json): the contract's form and relations",
 }
+
+
+class Expect(Protocol):
+    """What the fixture `llm_expect` gives: judge verdicts, fail or skip with their words."""
+
+    def __call__(self, *verdicts: Verdict) -> None: ...
 
 
 class Session:
@@ -100,9 +107,13 @@ class Session:
     def reported(self, step: str, report: pytest.TestReport) -> None:
         """A step's test has ended."""
 
-    def summarize(self, reporter: pytest.TerminalReporter) -> None:
+    def summarize(self, reporter: pytest.TerminalReporter | Lines, title: str) -> None:
         """Write the table."""
         raise NotImplementedError
+
+    def figures(self) -> Mapping[str, float]:
+        """Numbers of this run to put beside those of other targets."""
+        return {}
 
     def finish(self) -> str | None:
         """Keep what the tests have added; give what went wrong."""
@@ -145,10 +156,26 @@ class GradeSession(Session):
         judged = self.told_apart(step, verdicts)
         super().expect(step, [*judged, *self._graded.extra(step, judged)])
 
-    def summarize(self, reporter: pytest.TerminalReporter) -> None:
+    def summarize(self, reporter: pytest.TerminalReporter | Lines, title: str) -> None:
         """Write the table."""
         facts = f"{self._directory}, by its {LEVEL_WORDS[self.basis]}"
-        write_summary(reporter, [f"graded: {facts}"], self.basis, self._verdicts, [], None)
+        write_summary(reporter, title, [f"graded: {facts}"], self.basis, self._verdicts, [], None)
+
+
+def target_names(urls: Sequence[str]) -> list[str]:
+    """What the targets of a run are called: "url1", "url2"; none where there is but one."""
+    return [f"url{number}" for number in range(1, len(urls) + 1)] if len(urls) > 1 else []
+
+
+def each_target(metafunc: pytest.Metafunc, urls: Sequence[str]) -> None:
+    """Have a test once for each target."""
+    metafunc.parametrize(TARGET, target_names(urls), indirect=True, scope="session")
+
+
+def target_of(item: pytest.Item) -> str:
+    """The target that an item measures, "" where there is but one."""
+    callspec = getattr(item, "callspec", None)
+    return str(callspec.params.get(TARGET, "")) if callspec is not None else ""
 
 
 def step_of(item: pytest.Item) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -58,8 +58,29 @@ class ProgressLine:
         return manager
 
 
+class Lines:
+    """Takes what a terminal reporter would write, as text."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+
+    def write_sep(self, sep: str, title: str) -> None:
+        self._parts.append(f" {title} ".center(80, sep) + "\n")
+
+    def write(self, text: str, **_: bool) -> None:
+        self._parts.append(text)
+
+    def write_line(self, text: str) -> None:
+        self._parts.append(text + "\n")
+
+    def text(self) -> str:
+        """All of it."""
+        return "".join(self._parts).rstrip("\n")
+
+
 def write_summary(
-    reporter: pytest.TerminalReporter,
+    reporter: pytest.TerminalReporter | Lines,
+    title: str,
     facts: Sequence[str],
     basis: str,
     verdicts: Sequence[Verdict],
@@ -67,7 +88,7 @@ def write_summary(
     directory: Path | None,
 ) -> None:
     """The table: step, relation, numbers, verdict; then notes, and where the files are."""
-    reporter.write_sep("=", "LLM latency")
+    reporter.write_sep("=", title)
     for fact in facts:
         reporter.write_line(inert(fact))
     widths = [
@@ -87,3 +108,40 @@ def write_summary(
         reporter.write_line(f"note: {inert(step)}: {inert(note)}")
     if directory is not None:
         reporter.write_line(f"files: {inert(str(directory))}")
+
+
+# (what is compared, its numerator, its denominator): in one target each, or, without a
+# denominator, with the first target.
+_COMPARED = (
+    ("ttft", "ttft_p50_ms", None),
+    ("ttft with all documents", "ttft_12docs_ms", None),
+    ("ttft of a cached prompt", "cache_ttft_ms", None),
+    ("first sentence", "first_sentence_ms", None),
+    ("whole answer", "total_p50_ms", None),
+    ("slot idle after the close", "cancel_idle_ms", None),
+    ("ttft / whole answer", "ttft_p50_ms", "total_p50_ms"),
+    ("cached / cold ttft", "cache_ttft_ms", "cold_ttft_ms"),
+    ("first sentence / its answer", "first_sentence_ms", "sentence_total_ms"),
+)
+
+
+def write_comparison(
+    reporter: pytest.TerminalReporter | Lines, figures: Mapping[str, Mapping[str, float]]
+) -> None:
+    """Several targets side by side, as ratios inside this run; nothing for fewer than two."""
+    if len(figures) < 2:
+        return
+    first = next(iter(figures.values()))
+    reporter.write_sep("=", f"{len(figures)} targets")
+    reporter.write_line(" " * 29 + "".join(f"{name:>10}" for name in figures))
+    for title, numerator, denominator in _COMPARED:
+        cells = []
+        for found in figures.values():
+            below = first.get(numerator) if denominator is None else found.get(denominator)
+            above = found.get(numerator)
+            cells.append("-" if above is None or not below else f"{above / below:.3g}")
+        if set(cells) != {"-"}:
+            reporter.write_line(f"{title:<29}" + "".join(f"{cell:>10}" for cell in cells))
+    reporter.write_line(
+        "the upper rows over the first target, the lower ones over the target's own"
+    )

@@ -15,9 +15,9 @@ PACKAGE = Path(pytest_llm_latency.__file__).parent
 ORDER = [
     "errors", "sse", "arrivals", "sentences", "recording", "timeline", "artifacts", "slots", "serverlog", "plan", "decision", "results",
     "causes", "relations", "kb", "client", "costs", "capabilities", "stamps", "rundir", "server", "steps", "lab", "grade",
-    "options", "report", "session", "live", "hooks", "plugin", "write_schemas",
+    "options", "report", "session", "live", "targets", "hooks", "plugin", "write_schemas",
 ]  # fmt: skip
-PYTEST_ONLY_IN = {"options", "report", "session", "live", "hooks", "plugin"}
+PYTEST_ONLY_IN = {"options", "report", "session", "live", "targets", "hooks", "plugin"}
 # Programs of their own, run by their path.
 ALONE = {"sse.py", "guard.py", "embedded_main.py"}
 

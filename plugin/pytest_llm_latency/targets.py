@@ -1,0 +1,152 @@
+"""The sessions of a run, one a target: which item measures which, in what order, and what they
+give side by side. With one target, which is the rule, there is nothing to see of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from .errors import ConfigError
+from .options import Settings
+from .report.terminal import Lines, write_comparison
+from .session import GradeSession, Session, step_of, target_names, target_of
+
+OUTPUT = "llm_latency"
+
+
+class Targets:
+    """Every session of this run. One that measures is made when it is first asked for, or by
+    `begin`, which so checks all that can be checked."""
+
+    def __init__(
+        self, config: pytest.Config, settings: Settings, items: Sequence[pytest.Item]
+    ) -> None:
+        """Raises ConfigError where options exclude each other."""
+        self._config = config
+        self._settings = settings
+        self._sessions: dict[str, Session] = {}
+        self._steps: dict[str, set[str]] = {}
+        for item in items:
+            self._steps.setdefault(target_of(item), set()).add(step_of(item))
+        if len(settings.urls) > 1:
+            _check_several(settings)
+
+    def begin(self) -> None:
+        """Make all sessions. Raises LatencyError."""
+        for name in self._steps:
+            self.session(name)
+
+    def session(self, name: str) -> Session:
+        """The session of a target; "" where there is but one."""
+        if name not in self._sessions:
+            self._sessions[name] = self._make(name)
+        return self._sessions[name]
+
+    def reported(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """An item's test has ended."""
+        session = self._sessions.get(target_of(item))
+        if session is not None:  # it could be made
+            session.reported(step_of(item), report)
+
+    def _make(self, name: str) -> Session:
+        settings = self._settings
+        if settings.grade is not None:
+            return GradeSession(self._config, settings, settings.grade)
+        # Only now: it imports requests, whose urllib3 opens a socket to try out IPv6.
+        from .live import LiveSession
+
+        if name:
+            url = dict(zip(target_names(settings.urls), settings.urls))[name]
+            settings = replace(settings, urls=(url,), artifacts=settings.artifacts / name)
+        return LiveSession(self._config, settings, frozenset(self._steps[name]))
+
+    def made(self) -> list[tuple[str, Session]]:
+        """(name, session) of the sessions that there are."""
+        return list(self._sessions.items())
+
+    def header(self) -> list[str]:
+        """Lines for the top of the run."""
+        return [
+            line.replace("llm-latency:", f"llm-latency: {name}:", 1) if name else line
+            for name, session in self.made()
+            for line in session.header()
+        ]
+
+    def summarize(self, reporter: pytest.TerminalReporter | Lines) -> None:
+        """Write the table of every target."""
+        for name, session in self.made():
+            session.summarize(reporter, f"LLM latency, {name}" if name else "LLM latency")
+
+    def figures(self) -> dict[str, Mapping[str, float]]:
+        """What each target gave, by name."""
+        return {name: session.figures() for name, session in self.made() if name}
+
+
+def _check_several(settings: Settings) -> None:
+    flags = {
+        "api_key": "an API key: it would go to all of them",
+        "log": "a log: whose is it?",
+        "log_command": "a log: whose is it?",
+        "upstream_url": "a server behind: behind which?",
+        "grade": "a directory to grade",
+    }
+    for name, why in flags.items():
+        if getattr(settings, name) is not None:
+            raise ConfigError(
+                f"{settings.sources['url']}: several targets do not go with {why}; measure them in "
+                "runs of their own"
+            )
+
+
+_TARGET_IN_ID = re.compile(r"\[(?:[^\]]*-)?(url[0-9]+)(?:-[^\]]*)?\]$")
+
+
+class ControllerHooks:
+    """Registered where pytest-xdist's workers measure several targets: gives each target to one
+    worker, and shows what they send."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._figures: dict[str, Mapping[str, float]] = {}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """All tests of a target to one worker, in their order; any others as they come. (The marker
+        xdist_group does nothing with pytest-xdist 3.8 and pytest 9.)"""
+        from xdist.scheduler import LoadScopeScheduling
+
+        class ByTarget(LoadScopeScheduling):  # type: ignore[misc]
+            def _split_scope(self, nodeid: str) -> str:
+                match = _TARGET_IN_ID.search(nodeid)
+                return match.group(1) if match is not None else nodeid
+
+        return ByTarget(config, log)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A worker has ended."""
+        output = getattr(node, "workeroutput", {}).get(OUTPUT)
+        if output is not None:
+            self._texts.append(output["text"])
+            self._figures.update(output["figures"])
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Every worker's tables, then the comparison."""
+        for text in filter(None, self._texts):
+            terminalreporter.write_line(text)
+        write_comparison(terminalreporter, dict(sorted(self._figures.items())))
+
+
+def send_to_controller(config: pytest.Config, targets: Targets) -> None:
+    """From a worker: what its controller shall show."""
+    lines = Lines()
+    targets.summarize(lines)
+    config.workeroutput[OUTPUT] = {  # type: ignore[attr-defined]
+        "text": lines.text(),
+        "figures": targets.figures(),
+    }
