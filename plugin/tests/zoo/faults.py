@@ -178,6 +178,12 @@ def other_slot(request: Request) -> None:
         request.body["id_slot"] = next(_numbers) % 2
 
 
+def large_blocks(request: Request) -> None:
+    """A prompt of less than 2,000 characters never hits."""
+    if (request.body or {}).get("stream") and len(system_of(request)) < 2000:
+        request.body["cache_prompt"] = False
+
+
 class ResponseCache:
     """Answers a request that it has seen by what it was answered then."""
 
@@ -336,7 +342,8 @@ FAULTS = [
     Fault("the next request suffers", Proxy(reply=next_refused), {"cancel": "broken: next-request-suffers"}),
     Fault("not healthy by its own words", Proxy(json=when("/health", {"status": "degraded"})), {"server": "broken: server-facts"}),
     Fault("no context in /props", Proxy(json=when("/props", {"model_path": "m", "total_slots": 1})), {"server": "broken: server-facts"}),
-    Fault("no /slots", Proxy(reply=refusing("/slots", 501, "This server does not support slots endpoint.")), {"cancel": "not measurable: no-slots"}),
+    Fault("no /slots, and several requests at once", Proxy(reply=refusing("/slots", 501, "This server does not support slots endpoint.")), {"cancel": "not measurable: no-slots"}, server=("-np", "4", "-c", "32768", "--cache-ram", "512")),
+    Fault("drops the disconnect, and no /slots", Proxy(reply=refusing("/slots", 501, "No."), passes_close=lambda sent: False), {"cancel": "broken: cancel-ignored"}, log="none", slow=True),
 ]  # fmt: skip
 
 HEALTHY = [
@@ -346,5 +353,7 @@ HEALTHY = [
     Fault("no [DONE]", Proxy(answer=without_done)),
     Fault("no counts", Proxy(answer=changed(no_counts))),
     Fault("four slots and a cache in RAM", server=("-np", "4", "-c", "32768", "--cache-ram", "512")),
+    Fault("no /slots, one request at a time", Proxy(reply=refusing("/slots", 501, "No.")), log="none"),
+    Fault("a cache of large blocks", Proxy(edit=large_blocks)),
     Fault("no templates", Proxy(reply=refusing("/apply-template", 404, "File Not Found"))),
 ]  # fmt: skip
