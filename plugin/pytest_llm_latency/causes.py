@@ -14,6 +14,7 @@ BURST_SPAN_SHARE = 0.1
 BURST_SPAN_SHARE_OF_TOTAL = 0.02
 BURST_ARRIVALS_SHARE = 0.25
 BURST_GENERATION_AT_LEAST_MS = 50.0
+FASTEST_BEAT_MS = 0.1  # nothing generates 10,000 tokens a second for one listener
 # Clumps that are closer together disturb no listener, and can come of scheduling.
 CLUMP_GAP_AT_LEAST_MS = 50.0
 CLUMPS_AT_LEAST = 3
@@ -57,9 +58,9 @@ def burst(timeline: Timeline) -> Cause | None:
     else:
         held_ms = first_ms
         # A fast generation after a long prefill looks the same, but comes piece by piece.
-        is_burst = (
-            total_ms - first_ms < BURST_SPAN_SHARE_OF_TOTAL * total_ms
-            and arrivals <= BURST_ARRIVALS_SHARE * len(pieces)
+        together = arrivals <= BURST_ARRIVALS_SHARE * len(pieces)
+        is_burst = total_ms - first_ms < BURST_SPAN_SHARE_OF_TOTAL * total_ms and (
+            together or span_ms < FASTEST_BEAT_MS * len(pieces)
         )
     if not is_burst or held_ms < BURST_GENERATION_AT_LEAST_MS:
         return None
@@ -146,6 +147,19 @@ def at_once(timeline: Timeline) -> Cause | None:
         f"all came within {timeline.jitter_ms:.3g} ms, as far as two stamps differ here for "
         "nothing: ask for a longer answer, or measure when the machine is quiet",
     )
+
+
+def no_text(timeline: Timeline) -> Cause:
+    """A whole answer without text to time."""
+    if timeline.reasoning_field is not None and timeline.finish_reason == "length":
+        return Cause(
+            "only-reasoning",
+            f"all that it might generate went into reasoning (its first token came after "
+            f"{timeline.first_token_ms:.0f} ms), so that there is no answer to time: let it "
+            "generate more (max_tokens), or turn reasoning off "
+            """(--llm-body='{"chat_template_kwargs": {"enable_thinking": false}}')""",
+        )
+    return Cause("no-text", f"the answer has no text (finish_reason {timeline.finish_reason!r})")
 
 
 def held_back(timeline: Timeline) -> Cause | None:
@@ -263,10 +277,11 @@ def cancel_ignored(case: CancelCase) -> Cause:
             f"the log says {case.log_line!r}, and yet the slot was busy {waited} after the close",
         )
     how = "generated to the end of its answer" if case.stop == "ran on" else "was still busy"
+    more = f" ({case.tokens_after_close} more tokens)" if case.tokens_after_close else ""
     return Cause(
         "cancel-ignored",
-        f"the slot {how}, {waited} after the close: the disconnect never reached the server. A "
-        f"proxy between? In nginx: proxy_ignore_client_abort off{ASK_BEHIND}",
+        f"the slot {how}{more}, {waited} after the close: the disconnect never reached the server. "
+        f"A proxy between? In nginx: proxy_ignore_client_abort off{ASK_BEHIND}",
     )
 
 

@@ -60,7 +60,6 @@ class Costs:
         self.tokens = 0
         self._budget_tokens = budget_tokens
         self._source = source
-        self._pending = 0
 
     def check(self, requests: int, tokens: int) -> None:
         """Raise ConfigError where what is planned goes beyond the budget."""
@@ -73,8 +72,7 @@ class Costs:
 
     def spend(self, body: Mapping[str, Any]) -> None:
         """Count a request that is about to be sent. Raises ConfigError beyond the budget."""
-        answer = body.get("max_tokens", body.get("max_completion_tokens", 0))
-        tokens = estimate(body.get("messages", ())) + answer
+        tokens = _cost(body)
         if self._budget_tokens is not None and self.tokens + tokens > self._budget_tokens:
             raise ConfigError(
                 f"{self._source}: stopped before a request of about {tokens:,} tokens: "
@@ -82,11 +80,16 @@ class Costs:
             )
         self.requests += 1
         self.tokens += tokens
-        self._pending = tokens
 
     def settle(self, recording: Recording) -> None:
-        """Put the server's own count of the last request in the place of the estimate."""
+        """Put the server's own count of a request in the place of the estimate."""
         timeline = derive(recording)
-        if self._pending and timeline.prompt_total is not None and timeline.tokens is not None:
-            self.tokens += timeline.prompt_total + timeline.tokens - self._pending
-        self._pending = 0
+        if timeline.prompt_total is not None and timeline.tokens is not None:
+            actual = timeline.prompt_total + timeline.tokens
+            self.tokens += actual - _cost(recording.request.body)
+
+
+def _cost(body: Mapping[str, Any]) -> int:
+    """All that a request asks for: its prompt, and what may be answered."""
+    answer = body.get("max_tokens", body.get("max_completion_tokens", 0))
+    return estimate(body.get("messages", ())) + int(answer)

@@ -68,7 +68,8 @@ def _verdict(
 
 def _outcome(cause: Cause) -> Outcome:
     """Where this reader itself was late, or cannot tell, nothing is proven."""
-    return "inconclusive" if cause.code in ("reader-behind", "within-jitter") else "broken"
+    unproven = ("reader-behind", "within-jitter", "only-reasoning")
+    return "inconclusive" if cause.code in unproven else "broken"
 
 
 def milliseconds(value: float | None) -> str:
@@ -95,8 +96,8 @@ def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
     ttft, total = timeline.ttft_ms, timeline.total_ms
     numbers = f"ttft {milliseconds(ttft)}, total {milliseconds(total)}"
     if ttft is None or total is None:
-        cause = Cause("no-text", f"the answer has no text (finish {timeline.finish_reason!r})")
-        return Verdict(step, relation, "broken", numbers, cause)
+        cause = causes.no_text(timeline)
+        return Verdict(step, relation, _outcome(cause), numbers, cause)
     cause = causes.burst(timeline) or causes.at_once(timeline)
     if cause is not None:
         return Verdict(step, relation, _outcome(cause), numbers, cause)

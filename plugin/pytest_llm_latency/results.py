@@ -90,9 +90,11 @@ def usable(recording: Recording) -> Timeline:
             "the end, with neither a finish_reason nor [DONE]"
         )
     if not timeline.pieces:
+        hint = " (it reasoned: let it generate more, or turn reasoning off, --llm-body)"
         raise StreamError(
             f"{recording.label}: the answer has no text (finish_reason "
             f"{timeline.finish_reason!r}, {timeline.tokens} tokens): no first text to time"
+            f"{hint if timeline.reasoning_field is not None else ''}"
         )
     return timeline
 

@@ -132,13 +132,16 @@ class Idle:
 
 def tokens_after(polls: Sequence[Poll]) -> int | None:
     """Tokens that the slot took on between the first answer of `/slots` after the close and the
-    first that shows it idle; what was on its way at the close is so left out. None: not said."""
+    first that shows it idle (the last of all where none does); what was on its way at the close
+    is so left out. None: not said."""
     asked = [poll for poll in polls if poll.asked_ms >= 0]
-    idle = next((poll.answer for poll in asked if poll.busy is False), None)
-    first = asked[0].answer if asked else None
-    if idle is None or first is None or idle.tokens is None or first.tokens is None:
+    if not asked:
         return None
-    return max(idle.tokens - first.tokens, 0)
+    last = next((poll for poll in asked if poll.busy is False), asked[-1]).answer
+    first = asked[0].answer
+    if last.tokens is None or first.tokens is None:
+        return None
+    return max(last.tokens - first.tokens, 0)
 
 
 def batches_after(polls: Sequence[Poll], moment_ms: float) -> int:

@@ -1,0 +1,162 @@
+"""Servers of other kinds, scripted: what each offers and refuses, as its own documentation has it.
+
+They stream at a beat and keep count of what is running; they are no models of speed.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from scripted import Connection, Request, event
+
+BEAT_S = 0.003
+
+
+@dataclass
+class Engine:
+    """One kind. `paths` gives plain answers by path: (status, body), or a function of the engine
+    that does. `refuses` names fields of a chat request that it answers with 400. `reasons` is how
+    many tokens of reasoning come before the answer, under `reasoning_field`."""
+
+    paths: dict[str, Any] = field(default_factory=dict)
+    models: tuple[str, ...] = ("small",)
+    needs_model: bool = False
+    refuses: dict[str, str] = field(default_factory=dict)
+    reasons: int = 0
+    reasoning_field: str = "reasoning_content"
+    usage: bool = True
+    unknown: tuple[int, Any] = (404, {"error": {"message": "Not Found"}})
+    running: int = 0
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def script(self, connection: Connection, request: Request) -> None:
+        """For `scripted.serving`."""
+        if request.target == "/v1/chat/completions":
+            self._chat(connection, request.body)
+            return
+        answer = self.paths.get(request.target, self.unknown)
+        if request.target == "/v1/models" and self.models:
+            answer = 200, {"object": "list", "data": [{"id": name} for name in self.models]}
+        if callable(answer):
+            answer = answer(self)
+        status, body = answer
+        content = body if isinstance(body, str) else json.dumps(body)
+        connection.head(status=f"{status} X", content_type="application/json")
+        connection.send(content)
+
+    def _chat(self, connection: Connection, body: dict[str, Any]) -> None:
+        self.bodies.append(body)
+        for name, words in self.refuses.items():
+            if name in body:
+                connection.reply({"error": {"message": words}}, "400 Bad Request")
+                return
+        if self.needs_model and body.get("model") not in self.models:
+            words = f"The model `{body.get('model')}` does not exist."
+            connection.reply({"error": {"message": words}}, "404 Not Found")
+            return
+        if not body.get("messages"):
+            connection.reply({"error": {"message": "messages: too short"}}, "422 X")
+            return
+        with self._lock:
+            self.running += 1
+        try:
+            self._stream(connection, body)
+        finally:
+            with self._lock:
+                self.running -= 1
+
+    def _stream(self, connection: Connection, body: dict[str, Any]) -> None:
+        limit = body.get("max_tokens", body.get("max_completion_tokens", 16))
+        connection.chunked_head()
+        # The longer the prompt, the later; a millisecond for a hundred characters.
+        prompt = sum(len(message["content"]) for message in body["messages"])
+        time.sleep(prompt / 100_000)
+        for number in range(limit):
+            time.sleep(BEAT_S)
+            if number < self.reasons:
+                connection.chunk(chunk({"content": "", self.reasoning_field: "hm "}))
+            else:
+                connection.chunk(chunk({"content": f"word{number} "}))
+        connection.chunk(chunk({}, "length"))
+        if self.usage:
+            details = {"cached_tokens": 0}
+            usage = {"prompt_tokens": prompt // 4, "completion_tokens": limit}
+            connection.chunk(
+                event({"choices": [], "usage": {**usage, "prompt_tokens_details": details}})
+            )
+        connection.chunk("data: [DONE]\n\n")
+        connection.send("0\r\n\r\n")
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
+    """An event of a chat stream."""
+    return event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+
+def vllm() -> Engine:
+    """vLLM: an empty /health, a gauge in /metrics, the model's name needed."""
+
+    def metrics(engine: Engine) -> tuple[int, str]:
+        return 200, (
+            "# HELP vllm:num_requests_running Number of requests in model execution batches.\n"
+            "# TYPE vllm:num_requests_running gauge\n"
+            f'vllm:num_requests_running{{engine="0",model_name="small"}} {engine.running}.0\n'
+        )
+
+    return Engine({"/health": (200, ""), "/metrics": metrics}, needs_model=True)
+
+
+def openai() -> Engine:
+    """A strict API: no field that it does not know, and another name for max_tokens."""
+    words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    return Engine(
+        needs_model=True,
+        refuses={
+            "max_tokens": words,
+            "cache_prompt": "Unrecognized request argument supplied: cache_prompt",
+        },
+    )
+
+
+def lm_studio() -> Engine:
+    """LM Studio: 200 and an error for every path that it does not know."""
+    return Engine(unknown=(200, {"error": "Unexpected endpoint or method."}))
+
+
+def gateway() -> Engine:
+    """A gateway with the chat alone."""
+    return Engine(models=(), unknown=(404, "no such route"))
+
+
+def router() -> Engine:
+    """llama-server in router mode: its models have slots, it has none."""
+
+    def slots(engine: Engine) -> tuple[int, Any]:
+        return 200, [{"id": 0, "is_processing": engine.running > 0}]
+
+    settings = {
+        "default_generation_settings": {"n_ctx": 8192},
+        "model_path": "small.gguf",
+        "total_slots": 1,
+    }
+    return Engine(
+        {
+            "/health": (200, {"status": "ok"}),
+            "/props": (200, {"role": "router", "default_generation_settings": {"n_ctx": 0}}),
+            "/props?model=small": (200, settings),
+            "/slots": (400, {"error": {"message": "model name is missing from the request"}}),
+            "/slots?model=small": slots,
+        },
+        needs_model=True,
+    )
+
+
+KINDS: dict[str, Callable[[], Engine]] = {
+    "vllm": vllm, "openai": openai, "lm_studio": lm_studio, "gateway": gateway, "router": router,
+}  # fmt: skip
