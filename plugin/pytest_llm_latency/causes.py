@@ -25,6 +25,8 @@ CLUMP_PAUSE_SHARE = 0.5  # of the gap between two clumps nothing comes
 CLOCK_SHARE = 0.05
 # A stamp that may be late by more than this share of what it shall prove proves nothing.
 LATE_SHARE = 0.2
+# A cache of blocks of hundreds of tokens (vLLM on hybrid models: 784) hits in a prompt as long.
+LONG_TOKENS = 4096
 ASK_BEHIND = ". Measure the server behind, too: --llm-upstream-url"
 _CONTEXT_CHARACTERS = 12
 
@@ -222,12 +224,13 @@ def cache_miss(cold: Timeline, second: Timeline) -> Cause:
             "something between you and the model rewrites it (a time, a session's number, the "
             f"history){ASK_BEHIND}",
         )
+    short = "the prompt is shorter than the server's cache block, "
     return Cause(
         "cache-never-hits",
         f"{shown}, of the same prompt, character for character: prompt caching is off or "
-        "cache_prompt is dropped on the way, another slot answered (try -np 1), the prompt is "
-        "shorter than the server's cache block, or this model cannot roll its cache back "
-        "(sliding window: try --swa-full)",
+        "cache_prompt is dropped on the way, another slot answered (try -np 1), "
+        f"{short if before is None or before < LONG_TOKENS else ''}or this model cannot roll its "
+        "cache back (sliding window: try --swa-full)",
     )
 
 

@@ -81,7 +81,8 @@ class LiveSession(Session):
         self._server_line = ""
         self._stamps = measure_stamps()
         self._costs = Costs(settings.budget_tokens, settings.sources["budget"])
-        self._offers = self._behind_offers = Capabilities(Dialect(model=settings.model))
+        self._offers = Capabilities(Dialect(settings.model, settings.body))
+        self._behind_offers = Capabilities(Dialect(None, settings.body))
         facts = _facts(settings) | {"stamps": self._stamps and asdict(self._stamps)}
         self._run = RunDirectory(settings.artifacts, facts, settings.sources["artifacts"])
 

@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers, and what shows the results of xdist's workers."""
+    """Register the marker, and what shows the results of xdist's workers."""
     check_ini_was_found(config)
     if config.getoption("dist", "no") != "no" and len(urls_of(config)) > 1:
         from .targets import ControllerHooks
@@ -64,10 +64,7 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
     """One target after another (pytest-order mixes them), and every measuring test bounded in
-    time, where its user has not.
-
-    The method "signal" with the function alone lets fixtures end the server.
-    """
+    time, where its user has not; the function alone, by a signal, so that fixtures end well."""
     yield
     if len(urls_of(config)) > 1:
         from .session import target_of

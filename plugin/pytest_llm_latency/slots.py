@@ -135,10 +135,10 @@ def tokens_after(polls: Sequence[Poll]) -> int | None:
     first that shows it idle (the last of all where none does); what was on its way at the close
     is so left out. None: not said."""
     asked = [poll for poll in polls if poll.asked_ms >= 0]
-    if not asked:
+    idle = next((poll for poll in asked if poll.busy is False), None)
+    if idle is None and len(asked) < 2:
         return None
-    last = next((poll for poll in asked if poll.busy is False), asked[-1]).answer
-    first = asked[0].answer
+    first, last = asked[0].answer, (idle or asked[-1]).answer
     if last.tokens is None or first.tokens is None:
         return None
     return max(last.tokens - first.tokens, 0)

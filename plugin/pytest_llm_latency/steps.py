@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from . import causes, sse
+from . import causes, costs, sse
 from .artifacts import Chunk
 from .capabilities import Capabilities
 from .client import Client, Exchange
@@ -80,9 +80,6 @@ IDLE_DEADLINE_IN_PREFILL_S = 120.0
 LOG_DEADLINE_S = 2.0
 LOG_POLL_S = 0.05
 SLOTS_REFUSALS_AT_MOST = 5
-# A cache of blocks of hundreds of tokens (vLLM on hybrid models: 784) hits in a prompt as long.
-LONG_TOKENS = 4096
-CHARACTERS_PER_TOKEN = 4
 NEARLY_SAME = 1.2
 MISSES_OF_SHORT = ("cache-never-hits", "no-difference-in-time")
 ONE_TOKEN_QUESTION: Messages = [{"role": "user", "content": "hi"}]
@@ -445,10 +442,10 @@ def _longer(bench: Bench, result: CacheResult) -> Sequence[str] | None:
     hits = result.hits("first") if result.counted else result.ratios("first")[0] > NEARLY_SAME
     if hits or causes.cache_miss(first, second).code not in MISSES_OF_SHORT:
         return None
-    tokens = first.prompt_total or len(first.prompt) // CHARACTERS_PER_TOKEN
+    tokens = first.prompt_total or len(first.prompt) // costs.CHARACTERS_PER_TOKEN
     context = bench.context()
-    room = context - bench.plan.kb_max_tokens if context else LONG_TOKENS * 2
-    times = min(-(-LONG_TOKENS // tokens), room // tokens) if tokens else 0
+    room = context - bench.plan.kb_max_tokens if context else 2 * causes.LONG_TOKENS
+    times = min(-(-causes.LONG_TOKENS // tokens), room // tokens) if tokens else 0
     if times < 2:
         return None
     bench.note(

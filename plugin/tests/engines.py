@@ -21,7 +21,8 @@ BEAT_S = 0.003
 class Engine:
     """One kind. `paths` gives plain answers by path: (status, body), or a function of the engine
     that does. `refuses` names fields of a chat request that it answers with 400. `reasons` is how
-    many tokens of reasoning come before the answer, under `reasoning_field`."""
+    many tokens of reasoning come before the answer, under `reasoning_field`; `answers` how many
+    of answer, at most."""
 
     paths: dict[str, Any] = field(default_factory=dict)
     models: tuple[str, ...] = ("small",)
@@ -29,7 +30,9 @@ class Engine:
     refuses: dict[str, str] = field(default_factory=dict)
     reasons: int = 0
     reasoning_field: str = "reasoning_content"
+    answers: int = 10_000
     usage: bool = True
+    characters_a_second: float = 100_000.0
     unknown: tuple[int, Any] = (404, {"error": {"message": "Not Found"}})
     running: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -74,10 +77,9 @@ class Engine:
     def _stream(self, connection: Connection, body: dict[str, Any]) -> None:
         limit = body.get("max_tokens", body.get("max_completion_tokens", 16))
         connection.chunked_head()
-        # The longer the prompt, the later; a millisecond for a hundred characters.
         prompt = sum(len(message["content"]) for message in body["messages"])
-        time.sleep(prompt / 100_000)
-        for number in range(limit):
+        time.sleep(prompt / self.characters_a_second)
+        for number in range(min(limit, self.reasons + self.answers)):
             time.sleep(BEAT_S)
             if number < self.reasons:
                 connection.chunk(chunk({"content": "", self.reasoning_field: "hm "}))

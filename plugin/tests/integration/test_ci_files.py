@@ -34,7 +34,10 @@ def test_they_are_valid(path: Path, schema: str) -> None:
 
 
 def test_both_serve_alike_and_are_pinned() -> None:
-    composed, service = load(COMPOSE)["services"]["llm"], load(WORKFLOW)["jobs"]["lab"]["services"]["llm"]
+    composed, service = (
+        load(COMPOSE)["services"]["llm"],
+        load(WORKFLOW)["jobs"]["lab"]["services"]["llm"],
+    )
     assert composed["image"] == service["image"]
     assert composed["image"].rpartition(":server-b")[2].isdecimal()
     assert composed["environment"] == service["env"]
@@ -65,7 +68,8 @@ def test_the_steps_of_the_job(
     checkout, summary = tmp_path / "checkout", tmp_path / "summary.md"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(checkout)], check=True)
     given = {
-        name: value.replace("${{ job.services.llm.id }}", "c0ffee") for name, value in job["env"].items()
+        name: value.replace("${{ job.services.llm.id }}", "c0ffee")
+        for name, value in job["env"].items()
     }
     assert given.pop("LLM_URL") == "http://localhost:8080"
     environment = {

@@ -397,6 +397,7 @@ def test_13_litellm_31499_a_proxy_forwards_no_disconnect() -> None:
 def test_14_ollama_11889_noticed_only_at_the_next_send(lab: Run) -> None:
     """Holds in generation; in prefill a note."""
     engine = vllm()
+    engine.characters_a_second = 10_000.0
     with serving(engine.script) as server:
         result = lab(f"--llm-url={server.base_url}", "-k", "cancel", own_server=False)
     result.assert_outcomes(passed=1, deselected=7)
@@ -412,7 +413,7 @@ def test_14_ollama_11889_noticed_only_at_the_next_send(lab: Run) -> None:
     ],
 )
 def test_21_llama_cpp_22373_no_slots_says_why(status: int, body: str) -> None:
-    answer = answer_of(status, json.dumps({"error": {"message": body}}))
+    answer = answer_of(status, json.dumps({"error": {"message": body}}) if body else "")
     assert answer.busy is None
     assert answer.missing == f"the server offers no /slots: HTTP {status} {body}".rstrip()
 
