@@ -308,9 +308,9 @@ def prefill_late(case: CancelCase) -> Cause:
         "cancel-late-in-prefill",
         f"the connection was closed {case.closed_at_ms:.0f} ms after the request, and all "
         f"{case.prompt_processed} prompt tokens were processed still; at the end of a batch (by "
-        "default 2,048 tokens) a server can notice. A proxy that tells of a disconnect only when "
-        "it next sends (in HAProxy: option abortonclose; in nginx: proxy_ignore_client_abort "
-        f"off)?{ASK_BEHIND}",
+        "default 2,048 tokens) a server can notice. Look for a proxy that tells of a disconnect "
+        "only when it next sends (in HAProxy: option abortonclose; in nginx: "
+        f"proxy_ignore_client_abort off){ASK_BEHIND}",
     )
 
 

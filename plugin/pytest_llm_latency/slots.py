@@ -29,7 +29,7 @@ class Answer:
 # How many requests are being worked on, by llama.cpp's, vLLM's and SGLang's own names.
 GAUGES = ("llamacpp:requests_processing", "vllm:num_requests_running", "sglang:num_running_reqs")
 _GAUGE = re.compile(
-    rf"^(?:{'|'.join(GAUGES)})(?:\{{[^\n]*\}})? +([0-9]+(?:\.[0-9]+)?)(?:e\+?0+)?(?: [0-9]+)?\r?$",
+    rf"^(?:{'|'.join(GAUGES)})(?:\{{[^\n]*\}})? +([0-9]+(?:\.[0-9]+)?)(?: [0-9]+)?\r?$",
     re.MULTILINE,
 )
 # What stands in place of an answer where one token was asked for instead: an answer to it means
