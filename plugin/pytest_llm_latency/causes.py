@@ -280,6 +280,8 @@ def cancel_ignored(case: CancelCase) -> Cause:
             f"the log says {case.log_line!r}, and yet the slot was busy {waited} after the close",
         )
     how = "generated to the end of its answer" if case.stop == "ran on" else "was still busy"
+    if case.proof == "time":
+        how = "was idle only after as long as the rest of the answer takes"
     more = f" ({case.tokens_after_close} more tokens)" if case.tokens_after_close else ""
     return Cause(
         "cancel-ignored",

@@ -562,7 +562,12 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
     if case is None:
         return _verdict("cancel", relation, True, numbers)
     in_generation = [one for one in result.cases if one.phase == "generation"]
-    ran_on = next((one for one in in_generation if one.stop == "ran on"), None)
+    stopped = any(one.stop == "stopped" for one in in_generation)
+    # By its time alone a close may seem to have been ignored because others kept the server busy.
+    ran_on = next(
+        (o for o in in_generation if o.stop == "ran on" and not (o.proof == "time" and stopped)),
+        None,
+    )
     if ran_on is not None or idle_ms is None:
         ignored = causes.cancel_ignored(ran_on or case)
         shown = milliseconds((ran_on or case).waited_ms)
@@ -573,7 +578,8 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
     late = next(filter(None, map(causes.cancel_late, in_generation)), None)
     if late is not None:
         return Verdict("cancel", relation, "broken", numbers, late)
-    if all(one.stop != "stopped" for one in result.cases):
+    unclear = any(one.stop == "ran on" for one in in_generation)
+    if unclear or all(one.stop != "stopped" for one in result.cases):
         return Verdict("cancel", relation, "inconclusive", numbers, causes.CANCEL_UNPROVEN)
     return Verdict("cancel", relation, "holds", numbers)
 

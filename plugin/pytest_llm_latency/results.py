@@ -36,6 +36,7 @@ from .timeline import Timeline, count_in, derive, first_sentence
 Recordings = Mapping[str, Recording]
 Phase = Literal["prefill", "generation", "ended"]
 Stop = Literal["stopped", "ran on", "unknown"]
+Proof = Literal["log", "slots", "tokens", "time"]
 
 NOT_OFFERED = (404, 405, 501)
 SALTED = "salted-"
@@ -131,9 +132,14 @@ def _counting(recordings: Recordings) -> tuple[Recordings, bool]:
             for leg, recording in recordings.items()
             if leg.startswith(prefix)
         }
-        if found:
+        # A longer prompt that did not fit ends its round.
+        if found and (prefix != LONGER or _is_usable(found.get(f"{CACHE_LEGS[-1]}-1"))):
             return found, True
     return recordings, False
+
+
+def _is_usable(recording: Recording | None) -> bool:
+    return recording is not None and _error(recording) is None
 
 
 def _leg(recordings: Recordings, name: str) -> Recording:
@@ -415,7 +421,9 @@ class LogSpan:
 class CancelCase:
     """One close. `seen_busy`: whether `/slots` showed the stream while it was under way; None:
     not asked. `phase` is what the close fell into: "ended" if the answer was complete by
-    then. `stop` says whether the generation stopped, or ran on to its own end. `idle_after_ms`
+    then. `stop` says whether the generation stopped, or ran on to its own end; `proof` what shows
+    it: the log, what `/slots` says of the answer, the tokens of the prompt that it processed, or
+    nothing but the time (None: it is unknown). `idle_after_ms`
     counts from the close, None: not seen idle, or no `/slots`; the slot was last seen busy
     `resolution_ms` before that. `log_line` names our task. `tokens_after_close` is what was
     generated after the close; in prefill `prompt_processed` of `prompt_tokens` were processed
@@ -424,6 +432,7 @@ class CancelCase:
     name: str
     phase: Phase
     stop: Stop
+    proof: Proof | None
     seen_busy: bool | None
     max_tokens: int
     received_tokens: int
@@ -486,21 +495,23 @@ def cancel_case(
     max_tokens = _max_tokens(recording)
     line = cancel_line(log) if log is not None else None
     phase = _phase(timeline)
+    proof: Proof | None = None
     processed = None
     if phase == "prefill" and idle.idle_after_ms is not None:
         processed = polls[-1].answer.tokens
     if phase == "prefill" and processed is not None and prompt_tokens is not None:
-        stop = _prefill_stop(polls, processed, prompt_tokens)
+        stop, proof = _prefill_stop(polls, processed, prompt_tokens), "tokens"
     elif phase == "ended":
         stop = "unknown"
     elif line is not None:
-        stop = "stopped"
+        stop, proof = "stopped", "log"
     else:
-        phase, stop = _stop(phase, timeline, polls, max_tokens, _beat_ms(timeline, beside))
+        phase, stop, proof = _stop(phase, timeline, polls, max_tokens, _beat_ms(timeline, beside))
     return CancelCase(
         name=name,
         phase=phase,
         stop=stop,
+        proof=proof if stop != "unknown" else None,
         seen_busy=before[0].busy if before else None,
         max_tokens=max_tokens,
         received_tokens=len(timeline.pieces),
@@ -540,8 +551,9 @@ def _stop(
     polls: Sequence[Poll],
     max_tokens: int,
     beat_ms: float | None,
-) -> tuple[Phase, Stop]:
-    """Whether the generation stopped, by the answers of `/slots` alone."""
+) -> tuple[Phase, Stop, Proof]:
+    """Whether the generation stopped, by the answers of `/slots` alone (or what stands for
+    them)."""
     rest, idle_ms = max_tokens - len(timeline.pieces), slots_state(polls).idle_after_ms
     rest_ms = rest * beat_ms if beat_ms is not None else None
     share = idle_ms / rest_ms if idle_ms is not None and rest_ms else None
@@ -552,14 +564,14 @@ def _stop(
         late = share is not None and share > RAN_ON_SHARE and rest >= RAN_ON_TOKENS_AT_LEAST
         # In prefill the time goes elsewhere.
         if late and phase == "generation":
-            return phase, "ran on"
-        return phase, "stopped" if soon else "unknown"
+            return phase, "ran on", "time"
+        return phase, "stopped" if soon else "unknown", "time"
     if not finished:
-        return phase, "stopped"
+        return phase, "stopped", "slots"
     # It came to its own end: long after the close, or just then, which proves nothing.
     after = tokens_after(polls)
     ran_on = polls[0].busy and (after > tokens_in_time(rest) if after is not None else not soon)
-    return ("generation", "ran on") if ran_on else ("ended", "unknown")
+    return ("generation", "ran on", "slots") if ran_on else ("ended", "unknown", "slots")
 
 
 def _prefill_stop(polls: Sequence[Poll], processed: int, prompt_tokens: int) -> Stop:

@@ -84,6 +84,7 @@ NEARLY_SAME = 1.2
 MISSES_OF_SHORT = ("cache-never-hits", "no-difference-in-time")
 ONE_TOKEN_QUESTION: Messages = [{"role": "user", "content": "hi"}]
 QUIET_DEADLINE_S = 5.0
+STIR_S = 1.0
 _NO_SLOTS = Recording(
     "cancel/slots", Request("GET", "/slots", {}, {}), 404, (), None, None, (), End("eof", 0.0)
 )
@@ -377,18 +378,19 @@ def measure_cache(bench: Bench) -> CacheResult:
     def measure(salt: str | None, number: int = 1) -> Legs:
         return _cache_round(bench, bench.documents, salt, number, _prefix(salt))
 
+    def measure_longer(salt: str | None, number: int = 1) -> Legs:
+        return _cache_round(bench, longer, salt, number, LONGER)
+
     legs, salt = _cold(bench, "cache", [f"{name}-1" for name in CACHE_COLD], measure)
-    documents = _longer(bench, cache_result(legs))
-    if documents is not None:
-
-        def measure(salt: str | None, number: int = 1) -> Legs:
-            return _cache_round(bench, documents, salt, number, LONGER)
-
-        salt = new_salt()
+    longer = _longer(bench, cache_result(legs))
+    measure_more = measure
+    if longer:
         try:
-            legs = {**legs, **measure(salt)}
+            legs = {**legs, **measure_longer(new_salt())}
         except (StreamError, ConfigError) as error:
             bench.note("cache", f"a longer prompt could not be measured: {error}")
+        else:
+            salt, measure_more = new_salt(), measure_longer
 
     def is_enough(result: CacheResult) -> bool:
         if result.counted and not all(map(result.hits, CACHE_COLD)):
@@ -398,7 +400,7 @@ def measure_cache(bench: Bench) -> CacheResult:
             rounds.append(result.visible())  # what "no difference" means depends on it
         return all(enough(ratios, result.counted) for ratios in rounds)
 
-    result = _in_rounds(legs, salt, measure, cache_result, is_enough)
+    result = _in_rounds(legs, salt, measure_more, cache_result, is_enough)
     front, end = result.legs["changed_prefix"][-1], result.legs["changed_suffix"][-1]
     bench.note(
         "cache",
@@ -435,19 +437,23 @@ def _cache_round(
     return legs
 
 
-def _longer(bench: Bench, result: CacheResult) -> Sequence[str] | None:
+def _longer(bench: Bench, result: CacheResult) -> Sequence[str]:
     """Documents that make a longer prompt, where this one never hit: some servers cache only in
-    blocks of hundreds of tokens. None: not needed, long enough already, or too long to fit."""
+    blocks of hundreds of tokens. Empty: not needed, long enough already, or too long to fit."""
     first, second = result.legs["first"][-1], result.legs["second"][-1]
     hits = result.hits("first") if result.counted else result.ratios("first")[0] > NEARLY_SAME
     if hits or causes.cache_miss(first, second).code not in MISSES_OF_SHORT:
-        return None
-    tokens = first.prompt_total or len(first.prompt) // costs.CHARACTERS_PER_TOKEN
+        return ()
+    tokens = (
+        first.prompt_total
+        or bench.count_tokens(bench.plan.with_documents(bench.documents))
+        or len(first.prompt) // costs.CHARACTERS_PER_TOKEN
+    )
     context = bench.context()
     room = context - bench.plan.kb_max_tokens if context else 2 * causes.LONG_TOKENS
     times = min(-(-causes.LONG_TOKENS // tokens), room // tokens) if tokens else 0
     if times < 2:
-        return None
+        return ()
     bench.note(
         "cache",
         f"the prompt of about {tokens} tokens never hit; measured again with its documents "
@@ -668,7 +674,7 @@ class _Watcher:
         in_prefill = timeline.first_token_ms is None
         polls = [_poll_of(exchange.closed_at, *seen) for seen in before]
         if self.path is not None:
-            polls += self._poll(exchange.closed_at, in_prefill)
+            polls += self._poll(name, exchange.closed_at, in_prefill)
         elif self.way is not None and not timeline.done:
             polls += self._one_token(name, exchange.closed_at)
         self.bench.keep_text(f"cancel/{name}.polls.jsonl", dump_polls(polls))
@@ -690,12 +696,16 @@ class _Watcher:
             self.bench.note("cancel", f"a close could not be measured: {error}")
             return []
 
-    def _poll(self, closed: float, in_prefill: bool) -> list[Poll]:
-        """Ask /slots until no slot is busy. Times count from `closed` (perf_counter)."""
+    def _poll(self, name: str, closed: float, in_prefill: bool) -> list[Poll]:
+        """Ask /slots until no slot is busy. Times count from `closed` (perf_counter).
+
+        A gauge of /metrics may stand still when the last request was taken away, until there is
+        a next one: so there is one, of a token, every now and then.
+        """
         pause_s = POLL_IN_PREFILL_S if in_prefill else POLL_IN_GENERATION_S
         deadline_s = IDLE_DEADLINE_IN_PREFILL_S if in_prefill else IDLE_DEADLINE_S
         polls: list[Poll] = []
-        refusals = 0
+        refusals, stirred = 0, closed
         if in_prefill:
             time.sleep(pause_s)
         while time.perf_counter() - closed < deadline_s and refusals < SLOTS_REFUSALS_AT_MOST:
@@ -708,6 +718,9 @@ class _Watcher:
             polls.append(poll)
             if poll.busy is False:
                 break
+            if self.way == "/metrics" and time.perf_counter() - stirred > STIR_S:
+                _ask_one_token(self.bench, f"stir-{name}")
+                stirred = time.perf_counter()
             time.sleep(pause_s)
         return polls
 

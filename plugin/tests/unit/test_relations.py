@@ -407,6 +407,7 @@ CASE = CancelCase(
     name="close-at",
     phase="generation",
     stop="stopped",
+    proof="log",
     seen_busy=None,
     max_tokens=256,
     received_tokens=18,
@@ -470,6 +471,23 @@ def test_cancel() -> None:
 )  # fmt: skip
 def test_cancel_breaks(result: CancelResult, relation: str, code: str) -> None:
     assert broken(relations.cancel(result)) == [(relation, code)]
+
+
+def test_a_close_that_seems_ignored_by_its_time_alone() -> None:
+    """Where another close stopped the server, others may have kept it busy."""
+    late = replace(CASE, stop="ran on", proof="time", log_line=None, idle_after_ms=9000.0)
+    by_time = replace(CASE, proof="time", log_line=None)
+    alone = replace(CANCEL, cases=(late,), log_source=None, log_line=None)
+    assert codes(relations.cancel(alone)) == ["broken: cancel-ignored"]
+    both = replace(alone, cases=(by_time, late))
+    assert codes(relations.cancel(both)) == ["inconclusive: cancel-unproven"]
+    surely = replace(alone, cases=(by_time, replace(late, proof="slots")))
+    assert codes(relations.cancel(surely)) == ["broken: cancel-ignored"]
+
+
+def codes(verdicts: list[Verdict]) -> list[str]:
+    """ "outcome: code" of what does not hold."""
+    return [f"{v.outcome}: {v.cause.code}" for v in verdicts if v.cause is not None]
 
 
 def test_a_missing_log_leaves_the_slot_as_proof() -> None:

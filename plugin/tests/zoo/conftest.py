@@ -65,10 +65,11 @@ def servers(
 
 @pytest.fixture
 def zoo_lab(pytester: pytest.Pytester, servers: Servers, short_kb: Path) -> Callable[..., Found]:
-    """`zoo_lab(fault)`: the lab behind the fault; what run.json says of each step."""
+    """`zoo_lab(fault)`: the lab behind the fault, or `through` a proxy of one's own; what run.json
+    says of each step."""
     pytester.makepyfile(short_waits=SHORT_WAITS)
 
-    def run(fault: Fault, *args: str) -> Found:
+    def run(fault: Fault, *args: str, through: str | None = None) -> Found:
         url, log = servers(fault)
         if fault.log == "another":
             log = pytester.path / "another.log"
@@ -78,9 +79,11 @@ def zoo_lab(pytester: pytest.Pytester, servers: Servers, short_kb: Path) -> Call
         with serving(fault.proxy.script(url)) as proxy:
             pytester.runpytest_subprocess(
                 "--pyargs", "test_llm_latency", "-p", "no:cacheprovider", "-p", "no:randomly",
-                f"--llm-url={proxy.base_url}", *kb, *logged, *fault.args, *args, timeout=300,
+                f"--llm-url={through or proxy.base_url}", *kb, *logged, *fault.args, *args, timeout=300,
             )  # fmt: skip
         index = json.loads((pytester.path / "voice" / "llm" / "run.json").read_text("utf-8"))
-        return {**index["failures"], **index["steps"]}
+        found = {**index["failures"], **index["steps"]}
+        del found["capabilities"]  # no test
+        return found
 
     return run

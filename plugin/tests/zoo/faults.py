@@ -280,6 +280,28 @@ def slots(**changes: Any) -> Callable[[Request, Any], Any]:
     return change
 
 
+class StuckSlot:
+    """A slot that stays busy once a stream was cut off."""
+
+    def __init__(self) -> None:
+        self._stuck = False
+
+    def answer(self, events: Events, _: Request) -> Events:
+        done = False
+        for event in events:
+            done = done or event.startswith(b"data: [DONE]")
+            yield event
+        self._stuck = self._stuck or not done
+
+    def json(self, request: Request, value: Any) -> Any:
+        return slots(is_processing=True)(request, value) if self._stuck else value
+
+    @classmethod
+    def proxy(cls) -> Proxy:
+        stuck = cls()
+        return Proxy(answer=stuck.answer, json=stuck.json)
+
+
 def refusing(target: str, status: int, words: str) -> Callable[[Request], tuple[int, Any] | None]:
     def reply(request: Request) -> tuple[int, Any] | None:
         if request.target != target:
@@ -335,8 +357,9 @@ FAULTS = [
     Fault("drops the disconnect", Proxy(passes_close=lambda sent: False), {"cancel": "broken: cancel-ignored"}, slow=True),
     Fault("holds the disconnect", Proxy(holds_close_s=1.5), {"cancel": "broken: cancel-late"}, slow=True),
     Fault("drops the disconnect in prefill", Proxy(passes_close=lambda sent: sent), {"cancel": "broken: cancel-late-in-prefill"}, slow=True),
-    Fault("a slot that is never idle", Proxy(json=slots(is_processing=True)), {"cancel": "broken: cancel-logged-but-running"}, args=("-p", "short_waits")),
-    Fault("a slot that is never idle, without a log", Proxy(json=slots(is_processing=True)), {"cancel": "broken: cancel-ignored"}, log="none", args=("-p", "short_waits")),
+    Fault("a slot that is never idle", StuckSlot.proxy(), {"cancel": "broken: cancel-logged-but-running"}, args=("-p", "short_waits")),
+    Fault("a slot that is never idle, without a log", StuckSlot.proxy(), {"cancel": "broken: cancel-ignored"}, log="none", args=("-p", "short_waits")),
+    Fault("a slot that others keep busy", Proxy(json=slots(is_processing=True)), {"cancel": "not measurable: no-slots"}),
     Fault("another server's slots", Proxy(json=slots(is_processing=False)), {"cancel": "inconclusive: slots-blind"}, slow=True),
     Fault("another server's log", Proxy(), {"cancel": "broken: cancel-not-logged"}, log="another"),
     Fault("the next request suffers", Proxy(reply=next_refused), {"cancel": "broken: next-request-suffers"}),

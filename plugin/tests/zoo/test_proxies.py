@@ -116,5 +116,5 @@ def test_a_proxy(
     fault = Fault(setting.name, slow=True)
     url, _ = servers(fault)
     with running(setting, tmp_path, url.removeprefix("http://")) as proxy:
-        found = zoo_lab(fault, f"--llm-url={proxy}", *setting.args)
+        found = zoo_lab(fault, *setting.args, through=proxy)
     check(found, setting.told, setting.words)
