@@ -478,14 +478,14 @@ def test_a_close_that_seems_ignored_by_its_time_alone() -> None:
     late = replace(CASE, stop="ran on", proof="time", log_line=None, idle_after_ms=9000.0)
     by_time = replace(CASE, proof="time", log_line=None)
     alone = replace(CANCEL, cases=(late,), log_source=None, log_line=None)
-    assert codes(relations.cancel(alone)) == ["broken: cancel-ignored"]
+    assert outcome_codes(relations.cancel(alone)) == ["broken: cancel-ignored"]
     both = replace(alone, cases=(by_time, late))
-    assert codes(relations.cancel(both)) == ["inconclusive: cancel-unproven"]
+    assert outcome_codes(relations.cancel(both)) == ["inconclusive: cancel-unproven"]
     surely = replace(alone, cases=(by_time, replace(late, proof="slots")))
-    assert codes(relations.cancel(surely)) == ["broken: cancel-ignored"]
+    assert outcome_codes(relations.cancel(surely)) == ["broken: cancel-ignored"]
 
 
-def codes(verdicts: list[Verdict]) -> list[str]:
+def outcome_codes(verdicts: list[Verdict]) -> list[str]:
     """ "outcome: code" of what does not hold."""
     return [f"{v.outcome}: {v.cause.code}" for v in verdicts if v.cause is not None]
 
