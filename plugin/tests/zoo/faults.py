@@ -288,10 +288,12 @@ class StuckSlot:
 
     def answer(self, events: Events, _: Request) -> Events:
         done = False
-        for event in events:
-            done = done or event.startswith(b"data: [DONE]")
-            yield event
-        self._stuck = self._stuck or not done
+        try:
+            for event in events:
+                done = done or event.startswith(b"data: [DONE]")
+                yield event
+        finally:
+            self._stuck = self._stuck or not done
 
     def json(self, request: Request, value: Any) -> Any:
         return slots(is_processing=True)(request, value) if self._stuck else value
