@@ -9,8 +9,8 @@ lab: .venv/lab.installed
 test: .venv/test.installed
 	.venv/test/bin/python -m pytest plugin/tests
 
-zoo: .venv/test.installed
-	.venv/test/bin/python -m pytest plugin/tests -m zoo
+zoo: .venv/test.installed .venv/litellm.installed
+	LITELLM=$(CURDIR)/.venv/litellm/bin/litellm .venv/test/bin/python -m pytest plugin/tests -m zoo
 
 slow: .venv/test.installed
 	.venv/test/bin/python -m pip install -q -e '.[local]'
@@ -46,6 +46,12 @@ noise: .venv/bench.installed
 .venv/test.installed: pyproject.toml
 	$(PYTHON) -m venv .venv/test
 	.venv/test/bin/python -m pip install -q -e '.[test]'
+	touch $@
+
+# Of its own: what it needs would decide the versions of everything else.
+.venv/litellm.installed:
+	$(PYTHON) -m venv .venv/litellm
+	.venv/litellm/bin/python -m pip install -q 'litellm[proxy]>=1.80'
 	touch $@
 
 clean:

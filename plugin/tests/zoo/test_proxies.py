@@ -1,9 +1,11 @@
-"""nginx and HAProxy themselves, in settings that hurt and in settings that do not."""
+"""nginx, HAProxy and LiteLLM themselves, in settings that hurt and in settings that do not; the
+direct path is the control."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -109,6 +111,9 @@ def running(setting: Setting, directory: Path, upstream: str) -> Iterator[str]:
         process.wait(10)
 
 
+BETWEEN = "Measured directly at the server behind, it holds"
+
+
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: f"{s.program}, {s.name}")
 def test_a_proxy(
     setting: Setting, zoo_lab: Callable[..., Found], servers: Servers, tmp_path: Path
@@ -116,5 +121,57 @@ def test_a_proxy(
     fault = Fault(setting.name, slow=True)
     url, _ = servers(fault)
     with running(setting, tmp_path, url.removeprefix("http://")) as proxy:
-        found = zoo_lab(fault, *setting.args, through=proxy)
+        found = zoo_lab(fault, *setting.args, f"--llm-upstream-url={url}", through=proxy)
     check(found, setting.told, setting.words)
+    assert all(BETWEEN in sentence for sentence in sentences_of(found))
+
+
+def sentences_of(found: Found) -> list[str]:
+    """The causes of what is broken."""
+    return [
+        verdict["cause"]["sentence"]
+        for entry in found.values()
+        for verdict in entry.get("verdicts", [])
+        if verdict["outcome"] == "broken"
+    ]
+
+
+LITELLM = """
+model_list:
+  - model_name: small
+    litellm_params: {{model: openai/small, api_base: "{url}/v1", api_key: none}}
+"""
+
+
+@pytest.mark.timeout(400)
+def test_litellm(
+    zoo_lab: Callable[..., Found],
+    servers: Servers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It drops `timings`, has no /slots, and tells a server that its reader has gone only when it
+    next sends: cancelling is measured at the server behind, in both phases."""
+    program = os.environ.get("LITELLM") or shutil.which("litellm")
+    if program is None:
+        pytest.skip("litellm is not installed (pip install 'litellm[proxy]'; LITELLM=its path)")
+    fault, port, key = Fault("litellm", slow=True), free_port(), f"sk-{secrets.token_hex(16)}"
+    url, _ = servers(fault)
+    config = tmp_path / "config.yaml"
+    config.write_text(LITELLM.format(url=url))
+    environment = {**os.environ, "LITELLM_MASTER_KEY": key, "LITELLM_TELEMETRY": "False"}
+    command = [program, "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+    try:
+        assert wait_until(lambda: port_is_taken(port) or process.poll() is not None, 120.0)
+        assert process.poll() is None, (tmp_path / "log").read_text()[-2000:]
+        monkeypatch.setenv("LLM_API_KEY", key)
+        proxy = f"http://127.0.0.1:{port}"
+        found = zoo_lab(fault, f"--llm-upstream-url={url}", through=proxy)
+    finally:
+        process.terminate()
+        process.wait(20)
+    check(found, {"server": "not measurable: not-offered", **LATE}, "")
+    assert sentences_of(found)
+    assert all(BETWEEN in sentence for sentence in sentences_of(found))
