@@ -33,7 +33,9 @@ def main() -> None:
                 index = json.loads((Path(directory) / "run.json").read_text("utf-8"))
                 seconds = time.monotonic() - begun
             verdicts = [
-                verdict for entry in index["steps"].values() for verdict in entry["verdicts"]
+                verdict
+                for entry in index["steps"].values()
+                for verdict in entry.get("verdicts", ())
             ]
             bad = [
                 " ".join((v["step"], v["outcome"], v["cause"]["code"]))

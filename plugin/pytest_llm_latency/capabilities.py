@@ -15,7 +15,7 @@ from .costs import LOOK_TOKENS
 from .errors import ServerError
 from .recording import Recording, Reply
 from .results import offers
-from .slots import answer_of
+from .slots import Answer, answer_of
 from .timeline import derive
 
 STEP = "capabilities"
@@ -35,10 +35,10 @@ class Capabilities:
     """What a server offers, and how; None: it does not, or (of what only a stream can show) it is
     not known.
 
-    `health`, `props`, `slots` and `metrics` are the paths to ask; `slots_missing` says why there
-    are no slots. `tokenize`: it counts tokens and knows its chat template. The four of the
-    stream: whether it told timings, usage and reused tokens, and the field that held reasoning.
-    `stream_error` is what went wrong with it.
+    `health`, `props`, `slots` and `metrics` are the paths to ask; `slots_field` is how `/slots`
+    spells that a slot is busy, `slots_missing` says why there are none. `tokenize`: it counts
+    tokens and knows its chat template. The four of the stream: whether it told timings, usage and
+    reused tokens, and the field that held reasoning. `stream_error` is what went wrong with it.
     """
 
     dialect: Dialect
@@ -46,6 +46,7 @@ class Capabilities:
     health: str | None = None
     props: str | None = None
     slots: str | None = None
+    slots_field: str | None = None
     slots_missing: str | None = None
     metrics: str | None = None
     tokenize: bool = False
@@ -76,7 +77,7 @@ class Capabilities:
         offered: Mapping[str, Any] = {
             "health": self.health,
             "props": self.props,
-            "slots": self.slots,
+            "slots": self.slots and f"{self.slots}, {self.slots_field}",
             "metrics": self.metrics,
             "tokenize": self.tokenize,
             **({} if self.stream_error is not None else streamed),
@@ -112,12 +113,11 @@ def look(client: Client, progress: Callable[[str], None]) -> Capabilities:
     if router and dialect.model is not None:
         query = "?" + urlencode({"model": dialect.model})
         props = _ask(client, f"/props{query}")
-    slots_path, missing = f"/slots{query}", None
+    slots_path = f"/slots{query}"
     slots = _ask(client, slots_path)
-    if slots is None:
-        missing = "the server offers no /slots: no answer"
-    else:
-        missing = answer_of(slots.status, slots.body).missing
+    answer = Answer(None, "the server offers no /slots: no answer")
+    if slots is not None:
+        answer = answer_of(slots.status, slots.body)
     metrics = _ask(client, "/metrics")
     counts = metrics is not None and answer_of(metrics.status, metrics.body).busy is not None
     found = Capabilities(
@@ -125,8 +125,9 @@ def look(client: Client, progress: Callable[[str], None]) -> Capabilities:
         models=models,
         health="/health" if health is not None and offers(health) else "/v1/models",
         props=f"/props{query}" if props is not None and offers(props) else None,
-        slots=slots_path if missing is None else None,
-        slots_missing=missing,
+        slots=slots_path if answer.missing is None else None,
+        slots_field=answer.field,
+        slots_missing=answer.missing,
         metrics="/metrics" if counts else None,
         tokenize=_counts_tokens(client),
     )

@@ -166,6 +166,7 @@ class LiveSession(Session):
             facts["slots"] = props.get("total_slots")
             facts["build"] = props.get("build_info")
         facts["offers"] = offered.facts()
+        facts["log"] = self._run_log.source if self._run_log is not None else None
         facts["load_average"] = _load_average()
         if self.settings.upstream_url is not None:
             facts["upstream"] = {"url": behind.base_url, "offers": behind_offers.facts()}
@@ -192,7 +193,8 @@ class LiveSession(Session):
     def _facts_lines(self) -> list[str]:
         if not self._server_line:
             return []
-        lines = [f"server: {self._server_line}", f"server: {self._offers.words()}"]
+        log = self._run_log.source if self._run_log is not None else "none"
+        lines = [f"server: {self._server_line}", f"server: {self._offers.words()}; log: {log}"]
         if hasattr(self._config, "workerinput"):
             load = self.run.facts["server"]["load_average"]
             lines.append(f"machine: load {load} on {os.cpu_count()} cores, other targets beside it")

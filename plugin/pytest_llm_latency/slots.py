@@ -18,10 +18,11 @@ class Answer:
     """`busy`: slots that are processing, None if the answer does not say; then `missing`
     says why. `finished`: the slot of the latest task has no next token, so that its answer
     came to its own end; None: not said. `tokens`: what that slot holds, prompt and answer;
-    None: not said."""
+    None: not said. `field`: how the slots spell that they are processing."""
 
     busy: int | None
     missing: str | None = None
+    field: str | None = None
     finished: bool | None = None
     tokens: int | None = None
 
@@ -64,6 +65,7 @@ def answer_of(status: int, body: bytes | str) -> Answer:
     has_next = token.get("has_next_token")
     return Answer(
         sum(map(bool, states)),
+        field="is_processing" if "is_processing" in latest else "state",
         finished=not has_next if isinstance(has_next, bool) else None,
         tokens=count_in(latest, "n_prompt_tokens"),
     )

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 DEFAULT_URL = os.environ.get("LLM_URL", "http://127.0.0.1:8080")
+DEFAULT_MODEL = os.environ.get("LLM_MODEL")
 DONE = "[DONE]"
 READ_SIZE_BYTES = 65536
 CONNECT_TIMEOUT_S = 10.0
@@ -335,13 +336,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Ask the lab's question once; write sse_raw.txt and chunks.jsonl into --out."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--url", default=DEFAULT_URL, help="the server (default: %(default)s)")
+    parser.add_argument(
+        "--model", default=DEFAULT_MODEL, help="its model's name, where it has several"
+    )
     parser.add_argument("--out", default=".", type=Path, help="directory (default: here)")
     options = parser.parse_args(argv)
+    named = {"model": options.model} if options.model else {}
     try:
         pieces, total_ms, timings = stream(
             MESSAGES,
             raw_out=options.out / "sse_raw.txt",
-            send=functools.partial(post, options.url),
+            send=lambda body: post(options.url, {**body, **named}),
         )
         (options.out / "chunks.jsonl").write_text(chunk_lines(pieces), encoding="utf-8")
     except (OSError, StreamFailure) as error:  # requests' errors are OSErrors

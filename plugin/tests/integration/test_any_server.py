@@ -45,7 +45,7 @@ def test_vllm(lab: Run, run_json: Callable[[], Any]) -> None:
     result.stdout.fnmatch_lines(
         [
             "server: * (url), model small",
-            "server: offers health, metrics, usage, cached tokens; not: props, slots, tokenize, timings",
+            "server: offers health, metrics, usage, cached tokens; not: props, slots, tokenize, timings; log: none",
             "server *health: HTTP 200 * holds *",
             "cancel *the slot goes idle * holds * by /metrics *",
             "SKIPPED*this server offers no /props",
@@ -97,7 +97,9 @@ def test_a_gateway_with_the_chat_alone(lab: Run) -> None:
 def test_a_router_is_asked_by_model(lab: Run) -> None:
     result = measured(lab, router(), "-k", "server or cancel")
     result.assert_outcomes(passed=2, deselected=6)
-    assert "props (/props?model=small), slots (/slots?model=small)" in summary(result)
+    assert "props (/props?model=small), slots (/slots?model=small, is_processing)" in summary(
+        result
+    )
 
 
 def test_a_model_must_be_named_where_there_are_several(lab: Run) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import gzip
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -317,6 +319,59 @@ def test_a_body_cut_off_is_told(cut: str | bytes) -> None:
         recording = Client(server.base_url).record(MESSAGES)
     assert recording.end.kind == "broken"
     assert recording.end.detail.startswith("the connection broke: ")
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_server_that_dies_at_any_byte(chunked: bool) -> None:
+    """Each prefix of an answer: never an exception, never taken for whole before it is."""
+    events = role_event() + text_event("a ") + text_event("b") + end_events()
+    head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+    if chunked:
+        parts = [events[n : n + 90] for n in range(0, len(events), 90)]
+        body = "".join(f"{len(part):x}\r\n{part}\r\n" for part in parts) + "0\r\n\r\n"
+        answer = f"{head}Transfer-Encoding: chunked\r\n\r\n{body}"
+    else:
+        answer = f"{head}\r\n{events}"
+    whole_from = answer.index('"finish_reason": "stop"')
+    cuts = iter(range(0, len(answer), 3))
+
+    def script(connection: Connection, _: Request) -> None:
+        connection.send(answer[: next(cuts)])
+
+    with serving(script) as server:
+        for cut in range(0, len(answer), 3):
+            timeline = derive(Client(server.base_url).record(MESSAGES))
+            told = timeline.error is not None or timeline.cut_short
+            assert told or cut > whole_from, cut
+            assert timeline.text in ("", "a ", "a b")
+
+
+def test_a_line_of_64_megabytes(tmp_path: Path) -> None:
+    """Bounded in time and memory, in a process of its own, whose peak is measured."""
+
+    def script(connection: Connection, _: Request) -> None:
+        connection.head()
+        connection.send("data: ")
+        for _ in range(64):
+            connection.send(b"x" * 1024 * 1024)
+
+    program = tmp_path / "read.py"
+    program.write_text(
+        "import resource, sys\n"
+        "from pytest_llm_latency.client import Client\n"
+        "from pytest_llm_latency.timeline import derive\n"
+        "recording = Client(sys.argv[1]).record([{'role': 'user', 'content': 'hi'}])\n"
+        "print(derive(recording).cut_short, len(recording.body))\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
+    )
+    with serving(script) as server:
+        done = subprocess.run(
+            [sys.executable, str(program), server.base_url],
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+    told, peak_mib = done.stdout.splitlines()
+    assert told == f"True {6 + 64 * 1024 * 1024}"
+    assert int(peak_mib) < 8 * 64
 
 
 def test_many_chunks_in_one_write_are_one_arrival() -> None:
