@@ -1,6 +1,7 @@
 """What a server offers, found by one look before anything is measured.
 
-Plain questions and one short stream; what is absent is never taken for zero. It measures nothing.
+Plain questions and one short stream; what is absent is never taken for zero. It measures nothing,
+and does not know what the steps need.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from urllib.parse import urlencode
 from .client import Client, Dialect
 from .costs import LOOK_TOKENS
 from .errors import ServerError
-from .recording import Recording, Reply
-from .results import offers
+from .recording import Reply
+from .results import is_offered, lists_models
 from .slots import Answer, answer_of
 from .timeline import derive
 
 STEP = "capabilities"
 QUESTION = [{"role": "user", "content": "hi"}]
+MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
 _REFUSED = (400, 422)
 # What a server may refuse, tried one after another; a strict one refuses all that OpenAI's own
 # API does not know.
 _WITHOUT: Sequence[tuple[str, ...]] = (
+    (),
     ("cache_prompt",),
     ("stream_options",),
     ("cache_prompt", "stream_options"),
@@ -123,8 +126,8 @@ def look(client: Client, progress: Callable[[str], None]) -> Capabilities:
     found = Capabilities(
         dialect=dialect,
         models=models,
-        health="/health" if health is not None and offers(health) else "/v1/models",
-        props=f"/props{query}" if props is not None and offers(props) else None,
+        health=_health(health, models),
+        props=f"/props{query}" if props is not None and is_offered(props) else None,
         slots=slots_path if answer.missing is None else None,
         slots_field=answer.field,
         slots_missing=answer.missing,
@@ -141,11 +144,15 @@ def _ask(client: Client, path: str) -> Reply | None:
         return None
 
 
+def _health(health: Reply | None, models: Sequence[str]) -> str | None:
+    if health is not None and is_offered(health):
+        return "/health"
+    return "/v1/models" if models else None
+
+
 def _models(client: Client) -> tuple[str, ...]:
     reply = _ask(client, "/v1/models")
-    listed = reply.json() if reply is not None else None
-    data = listed.get("data") if isinstance(listed, dict) else None
-    rows = data if isinstance(data, list) else []
+    rows = reply.json()["data"] if reply is not None and lists_models(reply) else []
     names = [row.get("id") for row in rows if isinstance(row, dict)]
     return tuple(name for name in names if isinstance(name, str) and name)
 
@@ -168,18 +175,20 @@ def _counts_tokens(client: Client) -> bool:
 def _with_stream(client: Client, found: Capabilities) -> Capabilities:
     """What one short stream shows; asked again without what the server refuses."""
 
-    def ask(dialect: Dialect, number: int) -> Recording:
-        label = f"{STEP}/stream-{number}"
-        return client.speaking(dialect).record(QUESTION, LOOK_TOKENS, False, label=label)
-
-    dialect, recording = found.dialect, ask(found.dialect, 1)
-    if recording.status in _REFUSED and b"max_completion_tokens" in recording.body:
-        dialect = replace(dialect, max_tokens_name="max_completion_tokens")
-        recording = ask(dialect, 2)
-    spoken, without = dialect, iter(_WITHOUT)
-    while recording.status in _REFUSED and (refused := next(without, None)) is not None:
-        spoken = replace(dialect, refused=refused)
-        recording = ask(spoken, 2 + len(_WITHOUT))
+    dialect, number = found.dialect, 0
+    for refused in _WITHOUT:
+        for _ in MAX_TOKENS_NAMES:
+            number += 1
+            spoken = replace(dialect, refused=refused)
+            recording = client.speaking(spoken).record(
+                QUESTION, LOOK_TOKENS, False, label=f"{STEP}/stream-{number}"
+            )
+            wants_other_name = MAX_TOKENS_NAMES[1].encode() in recording.body
+            if recording.status not in _REFUSED or not wants_other_name:
+                break
+            dialect = replace(dialect, max_tokens_name=MAX_TOKENS_NAMES[1])
+        if recording.status not in _REFUSED:
+            break
     timeline = derive(recording)
     if timeline.error is not None:
         return replace(found, stream_error=timeline.error)
@@ -189,5 +198,5 @@ def _with_stream(client: Client, found: Capabilities) -> Capabilities:
         timings=bool(timeline.timings),
         usage=bool(timeline.usage),
         cached_tokens=timeline.cache_n is not None,
-        reasoning=timeline.reasoning_field,
+        reasoning=timeline.reasoning,
     )

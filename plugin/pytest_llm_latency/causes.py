@@ -153,12 +153,13 @@ def at_once(timeline: Timeline) -> Cause | None:
 
 def no_text(timeline: Timeline) -> Cause:
     """A whole answer without text to time."""
-    if timeline.reasoning_field is not None and timeline.finish_reason == "length":
+    if timeline.reasoning is not None and timeline.finish_reason == "length":
+        first_ms = timeline.first_token_ms
+        shown = "" if first_ms is None else f" (its first token came after {first_ms:.0f} ms)"
         return Cause(
             "only-reasoning",
-            f"all that it might generate went into reasoning (its first token came after "
-            f"{timeline.first_token_ms:.0f} ms), so that there is no answer to time: let it "
-            "generate more (max_tokens), or turn reasoning off "
+            f"all that it might generate went into reasoning{shown}, so that there is no answer to "
+            "time: let it generate more (max_tokens), or turn reasoning off "
             """(--llm-body='{"chat_template_kwargs": {"enable_thinking": false}}')""",
         )
     return Cause("no-text", f"the answer has no text (finish_reason {timeline.finish_reason!r})")
@@ -325,8 +326,18 @@ CANCEL_UNPROVEN = Cause(
 
 SLOTS_BLIND = Cause(
     "slots-blind",
-    "while an answer was streaming, /slots said that no slot was busy: does something between "
-    "you and the server (a balancer, a cache) answer /slots for another one?",
+    "while an answer was streaming, /slots (or /metrics) said that nothing was busy: does "
+    "something between you and the server (a balancer, a cache) answer it for another one?",
+)
+UNANSWERED = Cause(
+    "unanswered",
+    "after the close nothing answered the question whether the server is idle: is it overloaded, "
+    "or does it limit how often it is asked?",
+)
+GAUGE_NEVER_IDLE = Cause(
+    "gauge-never-idle",
+    "/metrics never showed an idle server, and counts the requests of everybody: measure again "
+    "when nobody else uses it, or give the server's log (--llm-log, --llm-log-command)",
 )
 INVISIBLE = Cause(
     "effect-invisible",

@@ -170,7 +170,7 @@ class Exchange:
         self._on_piece = on_piece
         self.closed_at = 0.0
         self._client = client
-        self._label = label
+        self._label = client.prefix + label
         self._close_at_ms = close_at_ms
         self._piece_seen = _PieceWatch() if close_on_piece or on_piece else None
         self._stamps = _Stamps()
@@ -192,7 +192,7 @@ class Exchange:
         client, stamps = self._client, self._stamps
         full_body = client.dialect.body(body)
         client.spend(full_body)
-        session, request, settings = client.prepare("POST", CHAT_PATH, full_body, stamps)
+        session, request, settings = _prepared(client, "POST", CHAT_PATH, full_body, stamps)
         cpu_wait_before_ms = _cpu_wait_ms()
         reads: list[sse.Read] = []
         end: End | None = None
@@ -351,6 +351,15 @@ def _is_timeout(root: BaseException) -> bool:
     return isinstance(root, (TimeoutError, urllib3.exceptions.ReadTimeoutError))
 
 
+def _prepared(
+    client: Client, method: str, path: str, body: Mapping[str, Any] | None, stamps: _Stamps
+) -> tuple[requests.Session, requests.PreparedRequest, dict[str, Any]]:
+    try:
+        return client.prepare(method, path, body, stamps)
+    except BaseException as error:  # noqa: BLE001 (it goes on)
+        raise _without_frames(error) from None
+
+
 def _without_frames(error: BaseException) -> BaseException:
     """What interrupted a request (a timeout, Ctrl-C), without the frames of the libraries, whose
     locals hold the key: --showlocals would print them."""
@@ -429,8 +438,8 @@ class Client:
     """A client of the server at `base_url`, which is an origin without a path (or with one
     that /v1 and /health follow). `dialect` shapes every chat request, `headers` go with every
     request, `ca` is a file of certificates to trust instead of the system's. `keep` gets every
-    recording of a streamed request; `spend` is told of each before it is sent (and may raise);
-    `jitter_ms` is what its stamps are worth (see `stamps.py`)."""
+    recording of a streamed request, its label behind `prefix`; `spend` is told of each before it
+    is sent (and may raise); `jitter_ms` is what its stamps are worth (see `stamps.py`)."""
 
     def __init__(
         self,
@@ -443,6 +452,7 @@ class Client:
         deadlines: Deadlines | None = None,
         max_bytes: int = 256 * 1024 * 1024,
         keep: Callable[[Recording], None] | None = None,
+        prefix: str = "",
         spend: Callable[[Mapping[str, Any]], None] | None = None,
         jitter_ms: float = 0.0,
     ) -> None:
@@ -453,6 +463,7 @@ class Client:
         self.jitter_ms = jitter_ms
         self._secrets = _Secrets(api_key, headers or {})
         self._ca = ca
+        self.prefix = prefix
         self._keep = keep
         self._spend = spend
         self._numbers = itertools.count(1)
@@ -526,7 +537,7 @@ class Client:
         read. Raises ServerError."""
         reply = self.get(path) if body is None else self.post(path, body)
         recording = Recording(
-            label=label,
+            label=self.prefix + label,
             request=Request("GET" if body is None else "POST", path, {}, body or {}),
             status=reply.status,
             response_headers=(),
@@ -542,7 +553,7 @@ class Client:
         self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float | None
     ) -> Reply:
         stamps = _Stamps()
-        session, request, settings = self.prepare(method, path, body, stamps)
+        session, request, settings = _prepared(self, method, path, body, stamps)
         timeout_s = timeout_s or self.deadlines.query
         ambient = sys.exc_info()[1]
         watchdog = _Watchdog(timeout_s, stamps)

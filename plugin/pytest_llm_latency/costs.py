@@ -1,6 +1,7 @@
 """What a run asks for: how many requests and tokens it will at least cost, and when to stop.
 
-Estimates until the server has counted: a paid API's bill must not come as a surprise.
+Estimates until the server has counted: a paid API's bill must not come as a surprise. It sends
+nothing, and does not know what the requests are for.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from .errors import ConfigError
+from .errors import BudgetError
 from .plan import Messages, Plan
 from .recording import Recording
-from .timeline import derive
+from .timeline import answer_limit, derive
 
 CHARACTERS_PER_TOKEN = 4
 LOOK_TOKENS = 8
@@ -62,19 +63,19 @@ class Costs:
         self._source = source
 
     def check(self, requests: int, tokens: int) -> None:
-        """Raise ConfigError where what is planned goes beyond the budget."""
+        """Raise BudgetError where what is planned goes beyond the budget."""
         if self._budget_tokens is not None and tokens > self._budget_tokens:
-            raise ConfigError(
+            raise BudgetError(
                 f"{self._source}: {self._budget_tokens:,} tokens are too few: the selected steps "
                 f"ask for at least {tokens:,} in {requests} requests; select fewer (-k), give "
                 "shorter documents (--llm-kb), or a larger budget"
             )
 
     def spend(self, body: Mapping[str, Any]) -> None:
-        """Count a request that is about to be sent. Raises ConfigError beyond the budget."""
+        """Count a request that is about to be sent. Raises BudgetError beyond the budget."""
         tokens = _cost(body)
         if self._budget_tokens is not None and self.tokens + tokens > self._budget_tokens:
-            raise ConfigError(
+            raise BudgetError(
                 f"{self._source}: stopped before a request of about {tokens:,} tokens: "
                 f"{self.tokens:,} of {self._budget_tokens:,} are spent in {self.requests} requests"
             )
@@ -91,5 +92,4 @@ class Costs:
 
 def _cost(body: Mapping[str, Any]) -> int:
     """All that a request asks for: its prompt, and what may be answered."""
-    answer = body.get("max_tokens", body.get("max_completion_tokens", 0))
-    return estimate(body.get("messages", ())) + int(answer)
+    return estimate(body.get("messages", ())) + answer_limit(body)

@@ -25,3 +25,7 @@ class StreamError(LatencyError):
 
 class ArtifactError(LatencyError):
     """An artifact could not be written, or does not hold what it must."""
+
+
+class BudgetError(ConfigError):
+    """What a run may ask for is spent, which is no fault of a server."""

@@ -49,14 +49,16 @@ POLLS = ".polls.jsonl"
 STREAMS = ("sse_raw.txt", ".jsonl", SERVER_LOG)
 MAX_SMALL_BYTES = 4 * 1024 * 1024
 OURS = ("salt", "changed_suffix")
-NONSENSE = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError)
+NONSENSE = (
+    *(TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError),
+    RecursionError,
+)
 R = TypeVar("R")
 _UPSTREAM_RESULTS: Mapping[str, Callable[[dict[str, Recording]], Any]] = {
     "sse": results.sse_result,
     "ttft": results.ttft_result,
     "prefill": results.prefill_result,
     "cache": results.cache_result,
-    "sentence": results.sentence_result,
 }
 
 
@@ -287,9 +289,7 @@ class GradedLab:
         if self._index is None:
             self._extra["sentence"] = [relations.is_first_sentence(found)]
             return SentenceResult(found)
-        rule: Rule = (
-            "careful" if self._index.option("sentence", "sentence") == "careful" else "plain"
-        )
+        rule = self._sentence_rule()
         result = self._derived(
             "sentence", lambda recordings: results.sentence_result(recordings, rule)
         )
@@ -330,6 +330,8 @@ class GradedLab:
         name = results.UPSTREAM + step
         if self._index is None or not self._index.has(name):
             return None
+        if self._index.step(name)["run"] != self._index.step(step)["run"]:
+            return None  # of an earlier run
         problem = self._index.problem(name, (), self._files.read_bytes)
         if problem is not None:
             raise ArtifactError(problem)
@@ -338,7 +340,20 @@ class GradedLab:
             return self._derived(
                 name, lambda recordings: self._cancel(name, recordings, None, {}, entry)
             )
+        if step == "sentence":
+            rule = self._sentence_rule()
+            return self._derived(name, lambda found: results.sentence_result(found, rule))
         return self._derived(name, _UPSTREAM_RESULTS[step])
+
+    def upstream_words(self, step: str) -> str | None:
+        """Why the run could not measure the step at the server behind; None: it says nothing."""
+        words = self._index.step(step).get("upstream_words") if self._index is not None else None
+        return None if words is None else str(words)
+
+    def _sentence_rule(self) -> Rule:
+        assert self._index is not None
+        chosen = self._index.option("sentence", "sentence")
+        return "careful" if chosen == "careful" else "plain"
 
     def _cancel(
         self,

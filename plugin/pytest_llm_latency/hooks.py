@@ -1,4 +1,7 @@
-"""The hooks of a run that measures; registered for no other, which sees nothing of them."""
+"""The hooks of a run that measures; registered for no other, which sees nothing of them.
+
+They pass on what pytest says, and know nothing of servers.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Callable, Generator
 import pytest
 
 from .errors import LatencyError
-from .report.terminal import write_comparison
+from .report.terminal import inert, write_comparison
 from .targets import Targets, send_to_controller
 
 
@@ -21,7 +24,7 @@ def _in_words() -> Generator[None, object, object]:
         return (yield)
     except LatencyError as error:
         words = str(error)
-    pytest.fail(words, pytrace=False)
+    pytest.fail("\n".join(map(inert, words.split("\n"))), pytrace=False)
 
 
 class MeasuringHooks:

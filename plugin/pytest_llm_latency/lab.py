@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from . import artifacts, sse, steps
 from .artifacts import Report, dump, parse, report_of
-from .errors import LatencyError
+from .errors import LatencyError, StreamError
+from .relations import upstream_words
 from .results import (
     UPSTREAM,
     CacheResult,
@@ -40,6 +41,11 @@ _MEASURES: Mapping[str, Callable[[steps.Bench], Any]] = {
     "sentence": steps.measure_sentence,
     "cancel": lambda bench: steps.measure_cancel(bench, None),
 }
+
+
+WORKS_BEHIND = (
+    "Measured directly at the server behind, it can be used: what stands between is to blame"
+)
 
 
 class LiveLab:
@@ -69,7 +75,8 @@ class LiveLab:
             try:
                 self._results[step] = measure()
                 self._run.commit_step(step)
-            except LatencyError as error:
+            except LatencyError as failure:
+                error = self._told_apart(step, failure)
                 self._results[step] = error
                 self._run.fail_step(step, str(error))
             except BaseException as error:  # a timeout, Ctrl-C: told in run.json, and passed on
@@ -176,6 +183,16 @@ class LiveLab:
             return ReportResult(parse(Report, dump(expected), "report.json"), expected)
 
         return self._once("report", measure)
+
+    def _told_apart(self, step: str, error: LatencyError) -> LatencyError:
+        """A stream that could not be used: can the server behind's?"""
+        if not isinstance(error, StreamError):
+            return error
+        try:
+            words = WORKS_BEHIND if self.upstream(step) is not None else None
+        except LatencyError as behind:
+            words = upstream_words(behind)
+        return error if words is None else StreamError(f"{error}. {words}")
 
     def upstream(self, step: str) -> Any | None:
         """The step once more, at the server behind."""

@@ -32,6 +32,7 @@ from .server.ways import Kind, Server, Wanted, choose, describe, open_server, wa
 from .session import Session, given_log
 from .stamps import measure_stamps
 from .steps import Bench, check_context, check_plan
+from .timeline import count_in
 
 LONG_PROMPT_STEPS = frozenset(("prefill", "cache", "cancel", "report"))
 LIVE_LOG = ".server.log"
@@ -63,8 +64,10 @@ class LiveSession(Session):
         config: pytest.Config,
         settings: Settings,
         steps: frozenset[str],
+        costs: Costs,
     ) -> None:
-        """Check the options against the world and lock the directory; `steps` are selected.
+        """Check the options against the world and lock the directory; `steps` are selected,
+        `costs` are those of all targets.
 
         Raises ConfigError, before anything was started.
         """
@@ -80,9 +83,9 @@ class LiveSession(Session):
         self._run_log: RunLog | None = None
         self._server_line = ""
         self._stamps = measure_stamps()
-        self._costs = Costs(settings.budget_tokens, settings.sources["budget"])
+        self._costs = costs
         self._offers = Capabilities(Dialect(settings.model, settings.body))
-        self._behind_offers = Capabilities(Dialect(None, settings.body))
+        self._behind_offers = Capabilities(Dialect(settings.upstream_model, settings.body))
         facts = _facts(settings) | {"stamps": self._stamps and asdict(self._stamps)}
         self._run = RunDirectory(settings.artifacts, facts, settings.sources["artifacts"])
 
@@ -103,8 +106,8 @@ class LiveSession(Session):
         if choose(wanted) == "url":
             requests, tokens = planned(Plan(), self._documents, self._steps)
             lines.append(
-                f"llm-latency: cost: at least {requests} requests, {tokens:,} tokens (by their "
-                "length); more where noise makes repeats necessary"
+                f"llm-latency: cost: by the lab's own plan at least {requests} requests, "
+                f"{tokens:,} tokens (by their length); more where noise makes repeats necessary"
             )
         return lines
 
@@ -120,7 +123,7 @@ class LiveSession(Session):
                 self._run_log = self._open_log(server)
                 self._offers = self._look(self.client(server), STEP)
                 if settings.upstream_url is not None:
-                    behind = self._client(settings.upstream_url)
+                    behind = self._to_upstream()
                     wait_for_url(behind, settings.start_timeout_s, self.progress)
                     self._behind_offers = self._look(self._to_upstream(), UPSTREAM + STEP)
                 self._look_at(server)
@@ -162,8 +165,8 @@ class LiveSession(Session):
         if isinstance(props, dict):
             settings = props.get("default_generation_settings")
             facts["model"] = props.get("model_path")
-            facts["n_ctx"] = settings.get("n_ctx") if isinstance(settings, dict) else None
-            facts["slots"] = props.get("total_slots")
+            facts["n_ctx"] = count_in(settings, "n_ctx") if isinstance(settings, dict) else None
+            facts["slots"] = count_in(props, "total_slots")
             facts["build"] = props.get("build_info")
         facts["offers"] = offered.facts()
         facts["log"] = self._run_log.source if self._run_log is not None else None
@@ -184,11 +187,9 @@ class LiveSession(Session):
                 self._reporter.ensure_newline()
                 for line in self._facts_lines():
                     self._reporter.write_line(inert(line))
-        if offered.stream_error is not None and offered.dialect.model is None and offered.models:
-            raise ConfigError(
-                f"{server.base_url}: {offered.stream_error}; name one of its models: "
-                f"--llm-model={offered.models[0]} (it has {', '.join(offered.models[:8])})"
-            )
+        _check_model_named(server.base_url, offered, "--llm-model")
+        if behind_offers is not offered:
+            _check_model_named(behind.base_url, behind_offers, "--llm-upstream-model")
 
     def _facts_lines(self) -> list[str]:
         if not self._server_line:
@@ -207,6 +208,7 @@ class LiveSession(Session):
         return self._client(
             server.base_url,
             self._key_for(server.kind),
+            headers=self.settings.headers,
             dialect=self._offers.dialect,
             keep=self._keep,
         )
@@ -217,14 +219,13 @@ class LiveSession(Session):
 
     def _plain_client(self, base_url: str, kind: Kind) -> Client:
         """One that keeps nothing, for a server of which nothing is known."""
-        return self._client(base_url, self._key_for(kind))
+        return self._client(base_url, self._key_for(kind), headers=self.settings.headers)
 
     def _client(self, base_url: str, api_key: str | None = None, **options: Any) -> Client:
         settings = self.settings
         return Client(
             base_url,
             api_key=api_key,
-            headers=settings.headers,
             ca=settings.ca,
             deadlines=Deadlines(**settings.deadlines_s),
             max_bytes=settings.max_bytes,
@@ -233,27 +234,31 @@ class LiveSession(Session):
             **options,
         )
 
+    def keep_upstream_words(self, step: str, words: str) -> None:
+        """Keep, for a grading, why the server behind was not measured."""
+        self.run.finish_step(step, upstream_words=words)
+
     def _keep(self, recording: Recording) -> None:
         self._costs.settle(recording)
         self.run.keep(recording)
 
     def _to_upstream(self) -> Client:
         """A client of the server behind, for measurements of their own."""
-        assert self.settings.upstream_url is not None
+        return self._upstream_client(prefix=UPSTREAM, dialect=self._behind_offers.dialect)
 
-        def keep(recording: Recording) -> None:
-            self._keep(replace(recording, label=UPSTREAM + recording.label))
-
+    def _upstream_client(self, **options: Any) -> Client:
+        """With a key of its own; the headers are for the server at --llm-url alone."""
+        settings = self.settings
+        assert settings.upstream_url is not None
         return self._client(
-            self.settings.upstream_url, dialect=self._behind_offers.dialect, keep=keep
+            settings.upstream_url, settings.upstream_api_key, keep=self._keep, **options
         )
 
     def _behind(self, server_client: Client) -> tuple[Client, Capabilities]:
         """Who is asked about the state of the server: the one behind, where there is one."""
         if self.settings.upstream_url is None:
             return server_client, self._offers
-        client = self._client(self.settings.upstream_url, keep=self._keep)
-        return client, self._behind_offers
+        return self._upstream_client(), self._behind_offers
 
     def lab(self, plan: Plan, client: Callable[[], Client]) -> Lab:
         """The lab; `client` is called when a step measures."""
@@ -281,7 +286,7 @@ class LiveSession(Session):
         )
 
     def _control(self, plan: Plan) -> Bench | None:
-        """What measures the server behind; None where there is none."""
+        """What measures the server behind, its evidence apart; None where there is none."""
         if self.settings.upstream_url is None:
             return None
         client = self._to_upstream()
@@ -364,6 +369,16 @@ def _kb_directory(settings: Settings) -> tuple[Path, str]:
             "the lab's documents are not installed; name a knowledge base: --llm-kb DIR"
         ) from None
     return Path(str(test_llm_latency.__file__)).with_name("kb"), "the lab's own documents"
+
+
+def _check_model_named(url: str, offered: Capabilities, flag: str) -> None:
+    """Raise ConfigError where the look at a server failed and it has models to choose from."""
+    if offered.stream_error is None or offered.dialect.model is not None or not offered.models:
+        return
+    raise ConfigError(
+        f"{url}: {offered.stream_error}; name one of its models: {flag}={offered.models[0]} "
+        f"(it has {', '.join(offered.models[:8])})"
+    )
 
 
 def _load_average() -> float | None:

@@ -26,6 +26,7 @@ SERVER_KINDS = ("auto", "url", "voice-llm", "llama-server", "local")
 DEFAULT_ARTIFACTS = Path("voice") / "llm"
 CHOSEN_BY_US = ("--host", "--port", "-m", "--model")
 API_KEY_VARIABLE = "LLM_API_KEY"
+UPSTREAM_API_KEY_VARIABLE = "LLM_UPSTREAM_API_KEY"
 DEADLINES = ("connect", "first_byte", "gap", "total")
 BODY_OF_OURS = frozenset(
     ("cache_prompt", "max_completion_tokens", "max_tokens", "messages", "model", "stream")
@@ -45,6 +46,7 @@ class Settings:
 
     urls: tuple[str, ...]
     upstream_url: str | None
+    upstream_model: str | None
     model: str | None
     gguf: Path | None
     server: str
@@ -65,11 +67,12 @@ class Settings:
     api_key_file: Path | None
     headers: Mapping[str, str] = field(repr=False)
     api_key: str | None = field(repr=False)
+    upstream_api_key: str | None = field(repr=False)
     sources: Mapping[str, str] = field(repr=False)
 
     def shown(self) -> dict[str, Any]:
         """The options as facts of the run: no secrets."""
-        hidden = {"api_key", "headers", "sources"}
+        hidden = {"api_key", "upstream_api_key", "headers", "sources"}
         facts = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in vars(self).items()
@@ -94,7 +97,7 @@ def _without_keys(args: tuple[str, ...]) -> list[str]:
 @dataclass(frozen=True)
 class Option:
     """One option. `parse` takes the text and raises ValueError with what would be right; one
-    that may be given `often` gets a line each."""
+    that may be given `often` gets a line each; the text of a `secret` one is not shown."""
 
     name: str
     parse: Callable[[str], Any]
@@ -102,6 +105,7 @@ class Option:
     default: Any = None
     metavar: str = "TEXT"
     often: bool = False
+    secret: bool = False
 
     @property
     def flag(self) -> str:
@@ -139,7 +143,7 @@ def _url(text: str) -> str:
 
 
 def _urls(text: str) -> tuple[str, ...]:
-    urls = tuple(map(_url, text.split()))
+    urls = tuple(map(_url, text.split() or [""]))
     if len(set(urls)) < len(urls):
         raise ValueError("each URL once: two measurements of one server measure each other")
     return urls
@@ -202,6 +206,7 @@ def _headers(text: str) -> Mapping[str, str]:
 def _body(text: str) -> Mapping[str, Any]:
     try:
         body = json.loads(text)
+        json.dumps(body, allow_nan=False)  # Infinity, NaN, 1e999 are no JSON
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a JSON object such as '{{\"temperature\": 0}}' ({error})") from None
     if not isinstance(body, dict):
@@ -254,6 +259,7 @@ OPTIONS = (
         "the server behind the one at --llm-url: what is broken is measured there, too",
         metavar="URL",
     ),
+    Option("upstream_model", _text, "model name to send to the server behind", metavar="NAME"),
     Option("api_key_file", _path, "file that holds the API key (or LLM_API_KEY)", metavar="FILE"),
     Option("model", _text, "model name to send with every request", metavar="NAME"),
     Option("gguf", _path, "model file for a server of our own", metavar="FILE"),
@@ -316,6 +322,7 @@ OPTIONS = (
         default={},
         metavar="LINE",
         often=True,
+        secret=True,
     ),
     Option(
         "body",
@@ -387,7 +394,9 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
             value = option.parse(text)
             values[option.name] = base / value if isinstance(value, Path) else value
         except ValueError as error:
-            raise pytest.UsageError(f"{source}: {text!r} is not right; give {error}") from None
+            # A user and password may stand before the host of a URL.
+            shown = "the value" if option.secret else repr(re.sub(r"//[^/@]*@", "//", text))
+            raise pytest.UsageError(f"{source}: {shown} is not right; give {error}") from None
     values["start_timeout_s"] = values.pop("start_timeout")
     values["deadlines_s"] = values.pop("deadlines")
     values["budget_tokens"] = values.pop("budget")
@@ -397,6 +406,9 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
     settings = Settings(
         **values,
         api_key=_api_key(values["api_key_file"], sources["api_key_file"], environment),
+        upstream_api_key=_checked_key(
+            environment.get(UPSTREAM_API_KEY_VARIABLE) or None, UPSTREAM_API_KEY_VARIABLE
+        ),
         sources=sources,
     )
     if settings.log is not None and settings.log_command is not None:
@@ -405,19 +417,22 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
         )
     if settings.upstream_url is not None and not settings.urls:
         raise pytest.UsageError(f"{sources['upstream_url']}: give the URL before it: --llm-url")
+    needs_url = "upstream_url" if settings.upstream_url is not None else "url"
+    if settings.server not in ("auto", "url") and (
+        settings.upstream_url is not None or len(settings.urls) > 1
+    ):
+        raise pytest.UsageError(
+            f"{sources[needs_url]}: does not go with --llm-server={settings.server}"
+        )
     if settings.ca is not None and not settings.ca.is_file():
         raise pytest.UsageError(f"{sources['ca']}: there is no file {settings.ca}")
     return settings
 
 
 def urls_of(config: pytest.Config) -> tuple[str, ...]:
-    """The targets of this run, none where they cannot be told: `resolve` then says why."""
-    option = OPTIONS[0]
-    text, _, _ = _find(option, config, os.environ)
-    try:
-        return _urls(text) if text is not None else ()
-    except ValueError:
-        return ()
+    """The targets of this run, as given: `resolve` says what is wrong with them."""
+    text, _, _ = _find(OPTIONS[0], config, os.environ)
+    return tuple((text or "").split())
 
 
 def _find(
@@ -447,6 +462,12 @@ def _api_key(path: Path | None, source: str, environment: Mapping[str, str]) -> 
             key = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise pytest.UsageError(f"{source}: cannot read {path}: {error}") from None
+    return _checked_key(key, source)
+
+
+def _checked_key(key: str | None, source: str) -> str | None:
+    if key is None:
+        return None
     key = key.strip()
     if not key or not key.isascii() or not key.isprintable():
         raise pytest.UsageError(f"{source}: the key is empty or has characters no header can carry")

@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(
     """One target after another (pytest-order mixes them), and every measuring test bounded in
     time, where its user has not; the function alone, by a signal, so that fixtures end well."""
     yield
-    if len(urls_of(config)) > 1:
+    if any(map(_measures, items)) and len(urls_of(config)) > 1:
         from .session import target_of
 
         items.sort(key=target_of)

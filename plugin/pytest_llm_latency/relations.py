@@ -19,7 +19,7 @@ from . import causes
 from .artifacts import CacheLeg, Cancel, Chunk, PrefillRow, Props, Sentence, Ttft, check
 from .causes import Cause
 from .decision import confirms, decide
-from .errors import ArtifactError
+from .errors import ArtifactError, LatencyError, ServerError, StreamError
 from .recording import Reply
 from .results import (
     CacheResult,
@@ -31,7 +31,8 @@ from .results import (
     ServerResult,
     SseResult,
     TtftResult,
-    offers,
+    is_offered,
+    lists_models,
 )
 from .timeline import Timeline
 
@@ -162,12 +163,12 @@ def server(result: ServerResult) -> list[Verdict]:
 
 def _health(result: ServerResult) -> Verdict:
     reply, models = result.health, result.models
-    if not offers(reply):
+    if not is_offered(reply):
         relation = "no /health; /v1/models: the models are listed"
-        if models is None or not offers(models):
+        if models is None or not (lists_models(models) or is_offered(models)):
             cause = Cause("not-offered", "this server offers neither /health nor /v1/models")
             return Verdict("server", relation, "not measurable", f"HTTP {reply.status}", cause)
-        return _answered("server", relation, models, isinstance(models.json(), dict))
+        return _answered("server", relation, models, lists_models(models))
     body = reply.json()
     if isinstance(body, dict) and "status" in body:
         words = str(body["status"])
@@ -181,7 +182,7 @@ def _props(reply: Reply) -> Verdict:
     relation = "/props: model path, n_ctx > 0, total_slots >= 1"
     body = reply.json()
     ours = isinstance(body, dict) and any(field.name in body for field in fields(Props))
-    if not offers(reply) or (reply.status == 200 and not ours):
+    if not is_offered(reply) or (reply.status == 200 and not ours):
         cause = Cause("not-offered", "this server offers no /props")
         return Verdict("server", relation, "not measurable", f"HTTP {reply.status}", cause)
     if reply.status != 200:
@@ -554,6 +555,8 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
     if missing is not None:
         cause = Cause("no-slots", missing)
         return Verdict("cancel", relation, "not measurable", "nothing shows it", cause)
+    if case is not None and case.waited_ms is None:
+        return Verdict("cancel", relation, "inconclusive", "no answer", causes.UNANSWERED)
     numbers = f"idle {milliseconds(idle_ms)} after the close"
     if result.watched_by not in (None, "/slots"):
         numbers += f", by {result.watched_by}"
@@ -568,6 +571,8 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
         (o for o in in_generation if o.stop == "ran on" and not (o.proof == "time" and stopped)),
         None,
     )
+    if ran_on is None and idle_ms is None and result.watched_by == "/metrics":
+        return Verdict("cancel", relation, "inconclusive", "never idle", causes.GAUGE_NEVER_IDLE)
     if ran_on is not None or idle_ms is None:
         ignored = causes.cancel_ignored(ran_on or case)
         shown = milliseconds((ran_on or case).waited_ms)
@@ -631,7 +636,8 @@ JUDGES: Mapping[str, Callable[[Any], list[Verdict]]] = {
 
 def told_apart(verdicts: Sequence[Verdict], behind: Sequence[Verdict] | str) -> list[Verdict]:
     """The verdicts on a server that stands before another, with who is to blame for what is
-    broken: `behind` are the same step's verdicts on the other, or why there are none."""
+    broken: `behind` are the same step's verdicts on the other, or a sentence where there are
+    none."""
     return [
         replace(verdict, cause=_blamed(verdict, verdict.cause, behind))
         if verdict.outcome == "broken" and verdict.cause is not None
@@ -640,9 +646,16 @@ def told_apart(verdicts: Sequence[Verdict], behind: Sequence[Verdict] | str) -> 
     ]
 
 
+def upstream_words(error: LatencyError) -> str:
+    """Why there are no verdicts on the server behind: it fails, or it could not be asked."""
+    if isinstance(error, (StreamError, ServerError)):
+        return f"The server behind, asked directly, fails, too: {error}"
+    return f"The server behind could not be measured: {error}"
+
+
 def _blamed(verdict: Verdict, cause: Cause, behind: Sequence[Verdict] | str) -> Cause:
     if isinstance(behind, str):
-        words = f"The server behind, asked directly, fails, too: {behind}"
+        words = behind
     else:
         same = next((v for v in behind if v.relation == verdict.relation), None)
         if same is not None and same.outcome == "holds":

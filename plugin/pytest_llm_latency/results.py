@@ -31,14 +31,13 @@ from .recording import Recording, Reply
 from .sentences import Rule
 from .serverlog import cancel_line
 from .slots import ONE_TOKEN, Poll, answer_of, batches_after, slots_state, tokens_after
-from .timeline import Timeline, count_in, derive, first_sentence
+from .timeline import Timeline, answer_limit, derive, first_sentence
 
 Recordings = Mapping[str, Recording]
 Phase = Literal["prefill", "generation", "ended"]
 Stop = Literal["stopped", "ran on", "unknown"]
 Proof = Literal["log", "slots", "tokens", "time"]
 
-NOT_OFFERED = (404, 405, 501)
 SALTED = "salted-"
 LONGER = "longer-"
 # The changed suffix comes while the slot still holds the prompt that it shares its front with.
@@ -68,10 +67,11 @@ LATE_TOKENS = 16
 LATE_SHARE = 0.25
 
 
-def offers(reply: Reply) -> bool:
-    """Whether an answer is that of an endpoint that the server has."""
+def is_offered(reply: Reply) -> bool:
+    """Whether an answer is that of an endpoint that the server has, healthy or not. These are no
+    part of OpenAI's API: a gateway refuses what it does not know by 404, 403 or a redirect."""
     if reply.status != 200:
-        return reply.status not in NOT_OFFERED
+        return reply.status >= 500 and reply.status != 501
     body = reply.json()
     # LM Studio answers 200 and an error to a path that it does not know, others their web page.
     is_error = isinstance(body, dict) and list(body) == ["error"]
@@ -95,7 +95,7 @@ def usable(recording: Recording) -> Timeline:
         raise StreamError(
             f"{recording.label}: the answer has no text (finish_reason "
             f"{timeline.finish_reason!r}, {timeline.tokens} tokens): no first text to time"
-            f"{hint if timeline.reasoning_field is not None else ''}"
+            f"{hint if timeline.reasoning is not None else ''}"
         )
     return timeline
 
@@ -104,7 +104,7 @@ def _raise_if_too_long(recording: Recording) -> None:
     try:
         error = json.loads(recording.body)["error"]
         tokens, context = int(error["n_prompt_tokens"]), int(error["n_ctx"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return
     raise ConfigError(too_long_words(recording.label, tokens, context))
 
@@ -181,7 +181,7 @@ class ServerResult:
         return [
             (name, reply)
             for name, reply in named
-            if reply.status == 200 and offers(reply) and isinstance(reply.json(), dict)
+            if reply.status == 200 and is_offered(reply) and isinstance(reply.json(), dict)
         ]
 
 
@@ -492,7 +492,7 @@ def cancel_case(
     before = [poll for poll in polls if poll.answered_ms < 0]
     polls = [poll for poll in polls if poll.asked_ms >= 0]
     idle = slots_state(polls)
-    max_tokens = _max_tokens(recording)
+    max_tokens = answer_limit(recording.request.body)
     line = cancel_line(log) if log is not None else None
     phase = _phase(timeline)
     proof: Proof | None = None
@@ -527,11 +527,6 @@ def cancel_case(
     )
 
 
-def _max_tokens(recording: Recording) -> int:
-    body = recording.request.body
-    return count_in(body, "max_tokens") or count_in(body, "max_completion_tokens") or 0
-
-
 def _phase(timeline: Timeline) -> Phase:
     """What a close fell into; reasoning is generation, too."""
     if timeline.done or timeline.finish_reason or timeline.closed_at_ms is None:
@@ -554,7 +549,7 @@ def _stop(
 ) -> tuple[Phase, Stop, Proof]:
     """Whether the generation stopped, by the answers of `/slots` alone (or what stands for
     them)."""
-    rest, idle_ms = max_tokens - len(timeline.pieces), slots_state(polls).idle_after_ms
+    rest, idle_ms = max_tokens - len(timeline.token_ms), slots_state(polls).idle_after_ms
     rest_ms = rest * beat_ms if beat_ms is not None else None
     share = idle_ms / rest_ms if idle_ms is not None and rest_ms else None
     soon = share is not None and share < STOPPED_SHARE
@@ -584,12 +579,12 @@ def _prefill_stop(polls: Sequence[Poll], processed: int, prompt_tokens: int) -> 
 
 
 def _beat_ms(timeline: Timeline, beside: Recordings) -> float | None:
-    """The time between two pieces of this answer; where it was closed too soon to tell, of one
-    that was asked for before it."""
+    """The time between two tokens of this answer, of any channel; where it was closed too soon to
+    tell, of one that was asked for before it."""
     others = (beside[name] for name in (CANCEL_TWO[0], CANCEL_CLOSE_AT) if name in beside)
-    for pieces in (timeline.pieces, *(derive(other).pieces for other in others)):
-        if len(pieces) >= 3:
-            return (pieces[-1].t_ms - pieces[0].t_ms) / (len(pieces) - 1)
+    for moments in (timeline.token_ms, *(derive(other).token_ms for other in others)):
+        if len(moments) >= 3:
+            return (moments[-1] - moments[0]) / (len(moments) - 1)
     return None
 
 
@@ -624,6 +619,12 @@ def cancel_result(
     )
 
 
+def lists_models(reply: Reply) -> bool:
+    """Whether an answer is a list of models."""
+    body = reply.json()
+    return reply.status == 200 and isinstance(body, dict) and isinstance(body.get("data"), list)
+
+
 def is_close(name: str) -> bool:
     """Whether a recording of the cancel step is a close."""
     return name in (CANCEL_CLOSE_AT, CANCEL_PREFILL) or name.startswith(CANCEL_FIRST_PIECE)
@@ -644,18 +645,19 @@ def watched_by(recordings: Recordings) -> tuple[str | None, str | None]:
     if answer.busy is not None:
         busy = f"{found} says that the server is busy with requests of others"
         return (None, busy) if answer.busy else (found, None)
-    missing = f"{first.missing}; it has no gauge of running requests in /metrics"
-    if CANCEL_TWO[0] not in recordings:
-        return None, missing
-    several = _serves_several(*(derive(_leg(recordings, name)) for name in CANCEL_TWO))
+    several = serves_several(recordings)
     if several is not None:
-        return None, f"{missing}; {several}"
+        why = "it has no gauge of running requests in /metrics"
+        return None, f"{first.missing}; {why}; {several}"
     return "1-token request", None
 
 
-def _serves_several(long: Timeline, short: Timeline) -> str | None:
+def serves_several(recordings: Recordings) -> str | None:
     """Why a request cannot tell whether the server is idle; None: it can, since the server works
-    on one at a time. `short` was asked for when `long` had its first piece."""
+    on one at a time. The short one was asked for when the long one had its first piece."""
+    if any(name not in recordings for name in CANCEL_TWO):
+        return "no two requests could be made at once"
+    long, short = (derive(recordings[name]) for name in CANCEL_TWO)
     for timeline in (short, long):
         if timeline.error is not None or not timeline.pieces:
             return f"two requests at once failed: {timeline.error or 'no text'}"

@@ -17,7 +17,7 @@ from .errors import ConfigError, LatencyError
 from .grade import Files, GradedLab
 from .options import Settings
 from .plan import Plan
-from .relations import JUDGES, Verdict, told_apart
+from .relations import JUDGES, Verdict, told_apart, upstream_words
 from .report.terminal import Lines, inert, write_summary
 from .results import Lab
 from .server.logs import CommandLog, FileLog, Log
@@ -83,8 +83,13 @@ class Session:
         try:
             result = self._lab.upstream(step)
         except LatencyError as error:
-            return told_apart(named, str(error))
+            words = upstream_words(error)
+            self.keep_upstream_words(step, words)
+            return told_apart(named, words)
         return named if result is None else told_apart(named, JUDGES[step](result))
+
+    def keep_upstream_words(self, step: str, words: str) -> None:
+        """Keep why the server behind was not measured."""
 
     def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:  # noqa: ARG002
         """Keep the verdicts; fail on what is broken or (unless told to skip) inconclusive, skip
@@ -155,6 +160,12 @@ class GradeSession(Session):
         __tracebackhide__ = True
         judged = self.told_apart(step, verdicts)
         super().expect(step, [*judged, *self._graded.extra(step, judged)])
+
+    def told_apart(self, step: str, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """As the run told them apart: its words, or what it measured at the server behind."""
+        words = self._graded.upstream_words(step) if step in JUDGES else None
+        named = [replace(verdict, step=step) for verdict in verdicts]
+        return super().told_apart(step, verdicts) if words is None else told_apart(named, words)
 
     def summarize(self, reporter: pytest.TerminalReporter | Lines, title: str) -> None:
         """Write the table."""

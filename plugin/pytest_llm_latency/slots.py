@@ -71,6 +71,13 @@ def answer_of(status: int, body: bytes | str) -> Answer:
     )
 
 
+def shown_answer(status: int, body: bytes) -> str:
+    """An answer as evidence: of `/metrics`, which is long, only the gauges that count here."""
+    text = body.decode("utf-8", "replace")
+    gauges = [match.group() for match in _GAUGE.finditer(text)] if status == 200 else []
+    return "\n".join(gauges) or text
+
+
 def _is_busy(slot: Any) -> bool | None:
     if not isinstance(slot, dict):
         return None
@@ -93,7 +100,7 @@ def _next_token(slot: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Poll:
-    """One question to `/slots`; times in milliseconds from the close."""
+    """One question to `/slots` (or what stands for it); times in milliseconds from the close."""
 
     asked_ms: float
     answered_ms: float

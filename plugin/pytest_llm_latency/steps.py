@@ -21,9 +21,9 @@ from .artifacts import Chunk
 from .capabilities import Capabilities
 from .client import Client, Exchange
 from .decision import enough
-from .errors import ConfigError, ServerError, StreamError
+from .errors import BudgetError, ConfigError, ServerError, StreamError
 from .plan import Messages, Plan, new_salt
-from .recording import End, Recording, Reply, Request
+from .recording import Recording, Reply
 from .results import (
     CACHE_COLD,
     CACHE_LEGS,
@@ -52,10 +52,11 @@ from .results import (
     cancel_case,
     cancel_result,
     counted_tokens,
-    offers,
+    is_offered,
     prefill_result,
     sentence_result,
     server_result,
+    serves_several,
     token_count,
     too_long_words,
     ttft_result,
@@ -65,7 +66,7 @@ from .results import (
 from .sentences import Rule
 from .server.logs import RunLog
 from .serverlog import cancel_line
-from .slots import ONE_TOKEN, Poll, answer_of, dump_polls
+from .slots import ONE_TOKEN, Poll, answer_of, dump_polls, shown_answer
 from .timeline import Timeline, derive
 
 PREFILL_CASE_CLOSE_AT_MS = 100.0
@@ -85,9 +86,8 @@ MISSES_OF_SHORT = ("cache-never-hits", "no-difference-in-time")
 ONE_TOKEN_QUESTION: Messages = [{"role": "user", "content": "hi"}]
 QUIET_DEADLINE_S = 5.0
 STIR_S = 1.0
-_NO_SLOTS = Recording(
-    "cancel/slots", Request("GET", "/slots", {}, {}), 404, (), None, None, (), End("eof", 0.0)
-)
+STIR_IN_PREFILL_S = 5.0
+POLL_GAUGE_S = 0.05  # its answer may be long
 # An answer that ends before even a close after its first piece is asked for longer.
 LONGER_ANSWERS = (1, 8, 24)
 
@@ -258,7 +258,7 @@ def measure_server(bench: Bench) -> ServerResult:
         "health": fetch("/health", "server/health"),
         "props": fetch(bench.offers.props or "/props", "server/props"),
     }
-    if not offers(server_result(recordings).health):
+    if not is_offered(server_result(recordings).health):
         recordings["models"] = fetch("/v1/models", "server/models")
     return server_result(recordings)
 
@@ -387,6 +387,8 @@ def measure_cache(bench: Bench) -> CacheResult:
     if longer:
         try:
             legs = {**legs, **measure_longer(new_salt())}
+        except BudgetError:
+            raise
         except (StreamError, ConfigError) as error:
             bench.note("cache", f"a longer prompt could not be measured: {error}")
         else:
@@ -510,8 +512,11 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
         # One that lasted, and still could not be closed in time, is held back on its way: a
         # longer one would be, too.
         lasted = last.phase == "ended" and last.closed_at_ms > 2 * plan.cancel_close_at_ms
-        # By times alone a longer one tells more; a slot that was not seen idle will not be.
-        told = last.stop != "unknown" or watcher.way is None or last.idle_after_ms is None
+        # By times alone a longer one tells more, unless two agree; a slot that was not seen idle
+        # will not be.
+        alone = last.stop == "ran on" and last.proof == "time" and cases[0].stop != "ran on"
+        told = last.stop != "unknown" and not alone
+        told = told or watcher.way is None or last.idle_after_ms is None
         if lasted or (last.phase == "generation" and told):
             break
     if cases[0].phase == "ended":
@@ -582,18 +587,24 @@ def _two_at_once(bench: Bench) -> Legs:
     1-token request takes after another that has ended."""
     long_name, short_name = CANCEL_TWO
     found: Legs = {}
+    spent: list[BudgetError] = []
 
     def ask_short() -> None:
-        found[short_name] = _ask_one_token(bench, short_name)
+        try:
+            found[short_name] = _ask_one_token(bench, short_name)
+        except BudgetError as error:
+            spent.append(error)
 
     beside = threading.Thread(target=ask_short, daemon=True)
     exchange = Exchange(bench.client, f"cancel/{long_name}", on_piece=beside.start)
     plan = bench.plan
     found[long_name] = exchange.run(sse.request_body(plan.cancel(), plan.cancel_max_tokens, True))
     if beside.ident is None:  # no text came
-        return {}
+        return found
     beside.join()
-    if watched_by({CANCEL_SLOTS: _NO_SLOTS, **found})[0] is not None:
+    if spent:
+        raise spent[0]
+    if serves_several(found) is None:
         for number in range(1, ONE_TOKEN_RUNS + 1):
             # As after a close: what the server holds is another prompt.
             bench.ask(f"cancel/before-{number}", plan.cancel(), 1, cache_prompt=True)
@@ -636,7 +647,9 @@ class _Watcher:
     def path(self) -> str | None:
         """The endpoint that shows it."""
         offered = self.bench.behind_offers
-        return {"/slots": offered.slots, "/metrics": offered.metrics}.get(self.way or "")
+        return {"/slots": offered.slots or "/slots", "/metrics": offered.metrics}.get(
+            self.way or ""
+        )
 
     def close(
         self,
@@ -699,16 +712,25 @@ class _Watcher:
     def _poll(self, name: str, closed: float, in_prefill: bool) -> list[Poll]:
         """Ask /slots until no slot is busy. Times count from `closed` (perf_counter).
 
-        A gauge of /metrics may stand still when the last request was taken away, until there is
-        a next one: so there is one, of a token, every now and then.
+        A gauge of /metrics stands still when its last request was taken away, until there is a
+        next one (vLLM's does): so there is one, of a token, before it is believed, and then every
+        now and then. In prefill more seldom: it restarts the second after which llama.cpp looks.
         """
         pause_s = POLL_IN_PREFILL_S if in_prefill else POLL_IN_GENERATION_S
         deadline_s = IDLE_DEADLINE_IN_PREFILL_S if in_prefill else IDLE_DEADLINE_S
         polls: list[Poll] = []
-        refusals, stirred = 0, closed
+        refusals = 0
+        is_gauge = self.way == "/metrics"
+        stir_s = STIR_IN_PREFILL_S if in_prefill else STIR_S
+        stirred = closed if in_prefill else 0.0
+        if is_gauge and not in_prefill:
+            pause_s = POLL_GAUGE_S
         if in_prefill:
             time.sleep(pause_s)
         while time.perf_counter() - closed < deadline_s and refusals < SLOTS_REFUSALS_AT_MOST:
+            if is_gauge and time.perf_counter() - stirred > stir_s:
+                _ask_one_token(self.bench, f"stir-{name}")
+                stirred = time.perf_counter()
             try:
                 poll = _poll_of(closed, *self._ask())
             except ServerError:
@@ -718,9 +740,6 @@ class _Watcher:
             polls.append(poll)
             if poll.busy is False:
                 break
-            if self.way == "/metrics" and time.perf_counter() - stirred > STIR_S:
-                _ask_one_token(self.bench, f"stir-{name}")
-                stirred = time.perf_counter()
             time.sleep(pause_s)
         return polls
 
@@ -761,5 +780,5 @@ def _poll_of(closed: float, asked: float, answered: float, reply: Reply) -> Poll
         round((asked - closed) * 1000.0, 3),
         round((answered - closed) * 1000.0, 3),
         reply.status,
-        reply.body.decode("utf-8", "replace"),
+        shown_answer(reply.status, reply.body),
     )

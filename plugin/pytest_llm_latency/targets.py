@@ -1,5 +1,6 @@
 """The sessions of a run, one a target: which item measures which, in what order, and what they
-give side by side. With one target, which is the rule, there is nothing to see of it.
+give side by side. With one target, which is the rule, there is nothing to see of it. It does not
+know what is measured.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from .costs import Costs
 from .errors import ConfigError
 from .options import Settings
 from .report.terminal import Lines, write_comparison
@@ -31,6 +33,7 @@ class Targets:
         self._settings = settings
         self._sessions: dict[str, Session] = {}
         self._steps: dict[str, set[str]] = {}
+        self._costs: Costs | None = None  # of all targets together
         for item in items:
             self._steps.setdefault(target_of(item), set()).add(step_of(item))
         if len(settings.urls) > 1:
@@ -63,7 +66,9 @@ class Targets:
         if name:
             url = dict(zip(target_names(settings.urls), settings.urls))[name]
             settings = replace(settings, urls=(url,), artifacts=settings.artifacts / name)
-        return LiveSession(self._config, settings, frozenset(self._steps[name]))
+        if self._costs is None:
+            self._costs = Costs(settings.budget_tokens, settings.sources["budget"])
+        return LiveSession(self._config, settings, frozenset(self._steps[name]), self._costs)
 
     def made(self) -> list[tuple[str, Session]]:
         """(name, session) of the sessions that there are."""
@@ -90,13 +95,14 @@ class Targets:
 def _check_several(settings: Settings) -> None:
     flags = {
         "api_key": "an API key: it would go to all of them",
+        "headers": "headers: they would go to all of them",
         "log": "a log: whose is it?",
         "log_command": "a log: whose is it?",
         "upstream_url": "a server behind: behind which?",
         "grade": "a directory to grade",
     }
     for name, why in flags.items():
-        if getattr(settings, name) is not None:
+        if getattr(settings, name):
             raise ConfigError(
                 f"{settings.sources['url']}: several targets do not go with {why}; measure them in "
                 "runs of their own"

@@ -31,17 +31,17 @@ class Piece:
 class Timeline:
     """One answer, derived. Times are milliseconds from just before the request was sent.
 
-    `first_token_ms` is the first token of any channel (reasoning, tool call, answer),
-    `pieces` hold the answer only; `reasoning_field` is the name under which reasoning came, None:
-    there was none. `timings` and `usage` are the last the server sent, empty
-    if none. `error` is the server's words for a failure, or ours for bytes that are no
-    answer. `total_ms` is the last read (the one with `[DONE]`, where it came); None: nothing
-    came. Times that are less than `jitter_ms` apart are the same as far as this reader can say;
-    `cpu_wait_ms` is how long it had to wait for a core. `prompt` is what was asked, as text.
+    `token_ms` are the moments of deltas of any channel (reasoning, tool call, answer); `pieces`
+    hold the answer only; `reasoning_field` is the name under which reasoning came, None: none did.
+    `timings` and `usage` are the last the server sent, empty if none. `error` is the server's
+    words for a failure, or ours for bytes that are no answer. `total_ms` is the last read (the one
+    with `[DONE]`, where it came); None: nothing came. Times that are less than `jitter_ms` apart
+    are the same as far as this reader can say; `cpu_wait_ms` is how long it had to wait for a
+    core. `prompt` is what was asked, as text.
     """
 
     pieces: tuple[Piece, ...] = ()
-    first_token_ms: float | None = None
+    token_ms: tuple[float, ...] = field(default=(), repr=False)
     reasoning_field: str | None = None
     total_ms: float | None = None
     timings: Mapping[str, Any] = field(default_factory=dict)
@@ -53,6 +53,21 @@ class Timeline:
     jitter_ms: float = 0.0
     cpu_wait_ms: float | None = None
     prompt: str = field(default="", repr=False)
+
+    @property
+    def first_token_ms(self) -> float | None:
+        """The first token of any channel; None where there is none."""
+        return self.token_ms[0] if self.token_ms else None
+
+    @property
+    def reasoning(self) -> str | None:
+        """The field in which reasoning came, "hidden" where only counts tell of it; None: none."""
+        if self.reasoning_field is not None:
+            return self.reasoning_field
+        details = self.usage.get("completion_tokens_details")
+        counted = count_in(details, "reasoning_tokens") if isinstance(details, Mapping) else None
+        silent = not self.pieces and bool(self.tokens) and self.finish_reason == "length"
+        return "hidden" if counted or silent else None
 
     @property
     def ttft_ms(self) -> float | None:
@@ -180,6 +195,11 @@ def count_in(mapping: Mapping[str, Any], key: str) -> int | None:
     return value if 0 <= value < LARGEST else None
 
 
+def answer_limit(body: Mapping[str, Any]) -> int:
+    """How many tokens a chat request lets be generated; 0 where it does not say."""
+    return count_in(body, "max_tokens") or count_in(body, "max_completion_tokens") or 0
+
+
 def _time(mapping: Mapping[str, Any], key: str) -> float | None:
     value = mapping.get(key)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
@@ -190,7 +210,7 @@ def _time(mapping: Mapping[str, Any], key: str) -> float | None:
 def derive(recording: Recording) -> Timeline:
     """Everything a recording says, by the same rules live and from a file."""
     pieces: list[Piece] = []
-    first_token_ms: float | None = None
+    token_ms: list[float] = []
     reasoning_field: str | None = None
     timings: Mapping[str, Any] = {}
     usage: Mapping[str, Any] = {}
@@ -213,9 +233,10 @@ def derive(recording: Recording) -> Timeline:
             break
         delta = sse.delta(value)
         text = sse.content(value)
-        reasoning_field = reasoning_field or _reasoning_in(delta)
-        if first_token_ms is None and (text or reasoning_field or delta.get("tool_calls")):
-            first_token_ms = t_ms
+        reasoned = _reasoning_in(delta)
+        reasoning_field = reasoning_field or reasoned
+        if text or reasoned or delta.get("tool_calls"):
+            token_ms.append(t_ms)
         if text:
             pieces.append(Piece(t_ms, text))
         timings = sse.mapping(value, "timings") or timings
@@ -223,7 +244,7 @@ def derive(recording: Recording) -> Timeline:
         finish_reason = _finish_reason(value) or finish_reason
     return Timeline(
         pieces=tuple(pieces),
-        first_token_ms=first_token_ms,
+        token_ms=tuple(token_ms),
         reasoning_field=reasoning_field,
         total_ms=recording.reads[-1].t_ms if recording.reads else None,
         timings=timings,

@@ -35,6 +35,9 @@ class Engine:
     characters_a_second: float = 100_000.0
     unknown: tuple[int, Any] = (404, {"error": {"message": "Not Found"}})
     running: int = 0
+    others: int = 0
+    gauge: int = 0  # what /metrics says: as in vLLM, set when a request begins or goes on
+    ones_refused: bool = False
     bodies: list[dict[str, Any]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -66,10 +69,15 @@ class Engine:
         if not body.get("messages"):
             connection.reply({"error": {"message": "messages: too short"}}, "422 X")
             return
+        if self.ones_refused and body.get("max_tokens") == 1:
+            connection.reply({"error": {"message": "slow down"}}, "429 Too Many Requests")
+            return
         with self._lock:
             self.running += 1
+            self.gauge = self.running + self.others
         try:
             self._stream(connection, body)
+            self.gauge = self.running - 1 + self.others  # not where the client has gone
         finally:
             with self._lock:
                 self.running -= 1
@@ -108,21 +116,22 @@ def vllm() -> Engine:
         return 200, (
             "# HELP vllm:num_requests_running Number of requests in model execution batches.\n"
             "# TYPE vllm:num_requests_running gauge\n"
-            f'vllm:num_requests_running{{engine="0",model_name="small"}} {engine.running}.0\n'
+            f'vllm:num_requests_running{{engine="0",model_name="small"}} {engine.gauge}.0\n'
         )
 
     return Engine({"/health": (200, ""), "/metrics": metrics}, needs_model=True)
 
 
-def openai() -> Engine:
-    """A strict API: no field that it does not know, and another name for max_tokens."""
+def openai(first: str = "max_tokens") -> Engine:
+    """A strict API: no field that it does not know, and another name for max_tokens; `first` is
+    what it complains of first."""
     words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    refuses = {
+        "max_tokens": words,
+        "cache_prompt": "Unrecognized request argument supplied: cache_prompt",
+    }
     return Engine(
-        needs_model=True,
-        refuses={
-            "max_tokens": words,
-            "cache_prompt": "Unrecognized request argument supplied: cache_prompt",
-        },
+        needs_model=True, refuses=dict(sorted(refuses.items(), key=lambda item: item[0] != first))
     )
 
 
@@ -132,8 +141,8 @@ def lm_studio() -> Engine:
 
 
 def gateway() -> Engine:
-    """A gateway with the chat alone."""
-    return Engine(models=(), unknown=(404, "no such route"))
+    """A gateway with the chat alone, which refuses all else as if it were forbidden."""
+    return Engine(models=(), unknown=(403, {"message": "Missing Authentication Token"}))
 
 
 def router() -> Engine:

@@ -72,12 +72,15 @@ def test_a_cancel_that_vllm_never_sees(lab: Run) -> None:
     assert "--llm-upstream-url" in summary(result)
 
 
-def test_a_strict_api(lab: Run) -> None:
-    engine = openai()
+@pytest.mark.parametrize("first", ["max_tokens", "cache_prompt"])
+def test_a_strict_api(lab: Run, first: str) -> None:
+    engine = openai(first)
     result = measured(lab, engine, "-k", "sse or ttft or prefill")
     result.assert_outcomes(passed=3, deselected=5)
     assert "refuses cache_prompt" in summary(result)
-    asked = engine.bodies[3:]
+    refused = [body for body in engine.bodies if body.keys() & engine.refuses.keys()]
+    assert len(refused) <= 3
+    asked = engine.bodies[len(refused) + 1 :]
     assert all("cache_prompt" not in body and "max_tokens" not in body for body in asked)
     assert {body["max_completion_tokens"] for body in asked} == {64, 32}
 
@@ -126,6 +129,64 @@ def test_a_model_that_reasons(lab: Run, run_json: Callable[[], Any], field: str)
     lab("--llm-grade=voice/llm", "-k", "ttft", own_server=False).assert_outcomes(
         passed=1, deselected=7
     )
+
+
+def test_reasoning_that_is_not_streamed(lab: Run) -> None:
+    """Eight tokens, and no text: it may need room."""
+    engine = Engine(reasons=100, answers=20, reasoning_field="")
+    result = measured(lab, engine, "-k", "ttft")
+    result.assert_outcomes(passed=1, deselected=7)
+    assert "reasoning (hidden)" in summary(result)
+
+
+def test_a_cancel_of_a_model_that_reasons(lab: Run) -> None:
+    """No slots, and nothing but reasoning at the close: the beat is that of any channel."""
+    engine = vllm()
+    engine.reasons = 10_000
+    result = measured(lab, engine, "-k", "cancel")
+    result.stdout.fnmatch_lines(["cancel *the slot goes idle * holds * by /metrics *"])
+
+
+def test_a_gauge_that_others_keep_busy_after_a_while(lab: Run, pytester: pytest.Pytester) -> None:
+    """Their requests are no proof against the server."""
+    pytester.makepyfile(
+        short_waits="from pytest_llm_latency import steps\nsteps.IDLE_DEADLINE_S = 2.0"
+    )
+    engine = vllm()
+
+    def script(connection: Connection, request: Request) -> None:
+        engine.script(connection, request)
+        engine.others = (
+            int(bool(request.body) and request.body["max_tokens"] == 256) or engine.others
+        )
+
+    with serving(script) as server:
+        args = (f"--llm-url={server.base_url}", "-k", "cancel", "-p", "short_waits")
+        result = lab(*args, own_server=False)
+    result.assert_outcomes(failed=1, deselected=7)
+    assert "inconclusive: the close stops the server" in summary(result)
+    assert "cause gauge-never-idle" in summary(result)
+
+
+def test_a_one_token_request_that_is_refused_proves_nothing(
+    lab: Run, serve: Callable[..., str], slow_gguf: Path
+) -> None:
+    """It worked while it was tried out, and not after the close."""
+    seen: list[int] = []
+
+    def script(connection: Connection, request: Request) -> None:
+        if (request.body or {}).get("max_tokens") == 1 and request.body.get("stream"):
+            seen.append(1)
+            if len(seen) > 11:
+                connection.reply({"error": {"message": "slow down"}}, "429 Too Many Requests")
+                return
+        relay(url)(connection, request)
+
+    url = serve("--no-slots", gguf=slow_gguf)
+    with serving(script) as proxy:
+        result = lab(f"--llm-url={proxy.base_url}", "-k", "cancel", own_server=False)
+    assert "cause unanswered" in summary(result) or "cause cancel-unproven" in summary(result)
+    assert "broken: the close" not in summary(result)
 
 
 # --- doors ---
@@ -296,8 +357,48 @@ def test_who_is_to_blame(
     # The files alone say the same.
     graded = lab("--llm-grade=voice/llm", "-k", "cache", own_server=False)
     assert f"Measured directly at the server behind, {words}" in summary(graded)
-    assert "run.json has these verdicts" in summary(graded)
     graded.stdout.fnmatch_lines(["cache *run.json has these verdicts * holds *"])
+
+
+def test_a_server_behind_that_cannot_be_measured(lab: Run, serve: Callable[..., str]) -> None:
+    """Its failure is told in the files, too; and a later run without it blames nobody."""
+    url = serve()
+
+    def fails(connection: Connection, request: Request) -> None:
+        if request.body and request.body.get("max_tokens") == 32:
+            connection.reply({"error": {"message": "on fire"}}, "500 Oh No")
+        else:
+            relay(url)(connection, request)
+
+    with serving(fails) as upstream, serving(relay(url, no_cache)) as proxy:
+        urls = (f"--llm-url={proxy.base_url}", f"--llm-upstream-url={upstream.base_url}")
+        result = lab(*urls, "-k", "cache", own_server=False)
+        graded = lab("--llm-grade=voice/llm", "-k", "cache", own_server=False)
+        for told in (result, graded):
+            assert "The server behind, asked directly, fails, too: " in summary(told)
+        graded.stdout.fnmatch_lines(["cache *run.json has these verdicts * holds *"])
+        lab(urls[0], "-k", "cache", own_server=False)
+        graded = lab("--llm-grade=voice/llm", "-k", "cache", own_server=False)
+    assert "behind, asked directly" not in summary(graded)
+    graded.stdout.fnmatch_lines(["cache *run.json has these verdicts * holds *"])
+
+
+def test_a_stream_that_only_the_proxy_cuts_off(lab: Run, serve: Callable[..., str]) -> None:
+    url = serve()
+
+    def cuts(connection: Connection, request: Request) -> None:
+        if request.body and request.body.get("max_tokens") == 120:
+            connection.head()
+            connection.send('data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
+        else:
+            relay(url)(connection, request)
+
+    with serving(cuts) as proxy:
+        urls = (f"--llm-url={proxy.base_url}", f"--llm-upstream-url={url}")
+        result = lab(*urls, "-k", "sentence", own_server=False)
+    result.assert_outcomes(failed=1, deselected=7)
+    assert "cut short" in summary(result)
+    assert "Measured directly at the server behind, it can be used: what stands" in summary(result)
 
 
 # --- several targets ---
@@ -337,6 +438,10 @@ def test_two_targets_get_a_worker_each(
         (("--llm-url=http://127.0.0.1:2", "--llm-log=x"), "several targets do not go with a log"),
         (("--llm-url=http://127.0.0.1:2", "--llm-api-key-file=key"), "several targets do not go with an API key"),
         (("--llm-upstream-url=http://127.0.0.1:2", "--llm-url=http://127.0.0.1:2"), "with a server behind"),
+        (("--llm-url=",), "give a URL with scheme and host"),
+        (("--llm-url=http://127.0.0.1:2", "--llm-header=X-Key: x"), "several targets do not go with headers"),
+        (("--llm-url=http://127.0.0.1:2", "--llm-server=local"), "--llm-url: does not go with --llm-server=local"),
+        (("--llm-body={\"temperature\": NaN}",), "a JSON object such as"),
         (("--llm-header=Authorization: Bearer x",), "no Authorization: a key comes from LLM_API_KEY or a file"),
         (("--llm-header=X-Conversation-Id: 1",), "a stream outlives its reader"),
         (("--llm-header=nonsense",), "headers such as 'X-Tenant: blue'"),
@@ -353,9 +458,21 @@ def test_options_that_make_no_sense(
     lab: Run, pytester: pytest.Pytester, args: tuple[str, ...], words: str
 ) -> None:
     (pytester.path / "key").write_text("correct-horse")
-    result = lab("--llm-url=http://127.0.0.1:1", *args, own_server=False)
+    given = () if args == ("--llm-url=",) else ("--llm-url=http://127.0.0.1:1",)
+    result = lab(*given, *args, own_server=False)
     assert words in summary(result)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.parametrize(
+    "arg",
+    ["--llm-header=Authorization: Bearer correct-horse", "--llm-header=X-Key: correct-horse\nbad", "--llm-url=http://me:correct-horse@127.0.0.1:1"],
+)  # fmt: skip
+def test_a_refused_secret_is_not_shown(lab: Run, arg: str) -> None:
+    result = lab(arg, own_server=False)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    printed = summary(result).replace(f"'{arg}'", "").replace(arg, "")  # the command that was run
+    assert "correct-horse" not in printed
 
 
 def test_an_upstream_without_a_server_before_it(lab: Run) -> None:

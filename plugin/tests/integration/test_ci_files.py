@@ -67,13 +67,11 @@ def test_the_steps_of_the_job(
     docker.chmod(0o755)
     checkout, summary = tmp_path / "checkout", tmp_path / "summary.md"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(checkout)], check=True)
-    given = {
-        name: value.replace("${{ job.services.llm.id }}", "c0ffee")
-        for name, value in job["env"].items()
-    }
-    assert given.pop("LLM_URL") == "http://localhost:8080"
+    # Only below a step does GitHub know `job`.
+    assert "${{" not in json.dumps([job["env"], job["services"]])
+    assert job["env"]["LLM_URL"] == "http://localhost:8080"
     environment = {
-        **os.environ, **given, "LLM_URL": url, "GITHUB_STEP_SUMMARY": str(summary),
+        **os.environ, **job["env"], "LLM_URL": url, "GITHUB_STEP_SUMMARY": str(summary),
         "PATH": f"{python_without_packages}:{os.environ['PATH']}",
         # What the packages are is tested elsewhere: nothing is fetched here.
         "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "1",
@@ -81,9 +79,13 @@ def test_the_steps_of_the_job(
     for step in job["steps"]:
         if "run" not in step:
             continue
+        given = {
+            name: value.replace("${{ job.services.llm.id }}", "c0ffee")
+            for name, value in step.get("env", {}).items()
+        }
         done = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-            cwd=checkout, env=environment, capture_output=True, text=True, check=False,
+            cwd=checkout, env={**environment, **given}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{step['name']}: {done.stdout}{done.stderr}"
     assert "cancel    the log has the task's cancel line" in summary.read_text()

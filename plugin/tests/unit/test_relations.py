@@ -84,7 +84,7 @@ def test_server() -> None:
     for status in (404, 405, 501):
         verdicts = relations.server(ServerResult(ok, reply("nothing here", status)))
         assert outcomes(verdicts) == {"holds", "not measurable"}
-    for refused in (reply('{"status": "error"}', 500), reply("{}", 401), reply("no", 503)):
+    for refused in (reply('{"status": "error"}', 500), reply("no", 503), reply('{"status": "no"}')):
         verdicts = relations.server(ServerResult(refused, reply(PROPS)))
         assert [code for _, code in broken(verdicts)] == ["server-facts"]
 
@@ -97,7 +97,15 @@ def test_other_servers_ways_of_being_healthy(body: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "health", [reply("", 404), reply('{"error": "Unexpected endpoint"}'), reply(" <!doctype html>")]
+    "health",
+    [
+        reply("", 404),
+        reply('{"error": "Unexpected endpoint"}'),
+        reply(" <!doctype html>"),
+        reply("{}", 401),
+        reply('{"message": "Missing Authentication Token"}', 403),
+        reply("", 302),
+    ],
 )
 def test_a_server_without_health_is_there_if_it_lists_its_models(health: Reply) -> None:
     listed, no_props = reply('{"data": [{"id": "m"}]}'), reply('{"error": "Unexpected endpoint"}')
@@ -105,7 +113,8 @@ def test_a_server_without_health_is_there_if_it_lists_its_models(health: Reply) 
     assert [v.outcome for v in verdicts] == ["holds", "not measurable"]
     verdicts = relations.server(ServerResult(health, no_props, reply("", 404)))
     assert [v.outcome for v in verdicts] == ["not measurable"] * 2
-    assert relations.server(ServerResult(health, no_props, reply("", 500)))[0].outcome == "broken"
+    for listed in (reply("", 500), reply("{}"), reply('{"error": "x"}', 500)):
+        assert relations.server(ServerResult(health, no_props, listed))[0].outcome == "broken"
 
 
 RAW = (
@@ -229,7 +238,7 @@ def test_all_in_one_read_is_not_below() -> None:
 def test_reasoning_before_a_short_answer_is_no_burst() -> None:
     timeline = answer(ttft=10_000.0, gap=10.0, generated=10_200.0)
     assert relations.ttft_below_total(timeline).outcome == "broken"
-    reasoned = replace(timeline, first_token_ms=100.0)
+    reasoned = replace(timeline, token_ms=(100.0,))
     assert relations.ttft_below_total(reasoned).outcome == "holds"
     assert relations.comes_as_made(replace(reasoned, timings={})).outcome == "holds"
 
