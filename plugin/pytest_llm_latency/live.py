@@ -20,7 +20,7 @@ from .client import Client, Deadlines, Dialect
 from .costs import Costs, planned
 from .errors import ConfigError, LatencyError
 from .lab import LiveLab
-from .options import Settings
+from .options import UPSTREAM_API_KEY_VARIABLE, Settings
 from .plan import Plan
 from .recording import Recording
 from .relations import Verdict
@@ -124,7 +124,12 @@ class LiveSession(Session):
                 self._offers = self._look(self.client(server), STEP)
                 if settings.upstream_url is not None:
                     behind = self._to_upstream()
-                    wait_for_url(behind, settings.start_timeout_s, self.progress)
+                    wait_for_url(
+                        behind,
+                        settings.start_timeout_s,
+                        self.progress,
+                        UPSTREAM_API_KEY_VARIABLE,
+                    )
                     self._behind_offers = self._look(self._to_upstream(), UPSTREAM + STEP)
                 self._look_at(server)
                 if self._steps & LONG_PROMPT_STEPS:

@@ -85,7 +85,7 @@ NEARLY_SAME = 1.2
 MISSES_OF_SHORT = ("cache-never-hits", "no-difference-in-time")
 ONE_TOKEN_QUESTION: Messages = [{"role": "user", "content": "hi"}]
 QUIET_DEADLINE_S = 5.0
-STIR_S = 1.0
+STIR_FIRST_S, STIR_S = 0.1, 1.0
 STIR_IN_PREFILL_S = 5.0
 POLL_GAUGE_S = 0.05  # its answer may be long
 # An answer that ends before even a close after its first piece is asked for longer.
@@ -713,15 +713,16 @@ class _Watcher:
         """Ask /slots until no slot is busy. Times count from `closed` (perf_counter).
 
         A gauge of /metrics stands still when its last request was taken away, until there is a
-        next one (vLLM's does): so there is one, of a token, before it is believed, and then every
-        now and then. In prefill more seldom: it restarts the second after which llama.cpp looks.
+        next one (vLLM's does): so there is one, of a token, before it is believed, and then again,
+        after 0.1 s, 0.2 s and so on up to every second. In prefill more seldom: it restarts the
+        second after which llama.cpp looks.
         """
         pause_s = POLL_IN_PREFILL_S if in_prefill else POLL_IN_GENERATION_S
         deadline_s = IDLE_DEADLINE_IN_PREFILL_S if in_prefill else IDLE_DEADLINE_S
         polls: list[Poll] = []
         refusals = 0
         is_gauge = self.way == "/metrics"
-        stir_s = STIR_IN_PREFILL_S if in_prefill else STIR_S
+        stir_s = STIR_IN_PREFILL_S if in_prefill else STIR_FIRST_S
         stirred = closed if in_prefill else 0.0
         if is_gauge and not in_prefill:
             pause_s = POLL_GAUGE_S
@@ -731,6 +732,7 @@ class _Watcher:
             if is_gauge and time.perf_counter() - stirred > stir_s:
                 _ask_one_token(self.bench, f"stir-{name}")
                 stirred = time.perf_counter()
+                stir_s = max(stir_s, min(2 * stir_s, STIR_S))
             try:
                 poll = _poll_of(closed, *self._ask())
             except ServerError:

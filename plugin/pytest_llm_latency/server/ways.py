@@ -112,8 +112,14 @@ def open_server(
             yield Server(base_url, kind, log=FileLog(log_path, "the server's output"))
 
 
-def wait_for_url(client: Client, deadline_s: float, progress: Progress) -> None:
-    """Wait while a server loads its model; make sure that it is an LLM server.
+def wait_for_url(
+    client: Client,
+    deadline_s: float,
+    progress: Progress,
+    key_words: str = "--llm-api-key-file FILE or LLM_API_KEY",
+) -> None:
+    """Wait while a server loads its model; make sure that it is an LLM server. `key_words` say
+    how it is given a key.
 
     Raises ServerError that says what was found instead.
     """
@@ -139,20 +145,17 @@ def wait_for_url(client: Client, deadline_s: float, progress: Progress) -> None:
         progress(f"server loading, {waited_s:.0f} s")
         time.sleep(max(POLL_S, 0.1))
     models = client.get("/v1/models")
-    if models.status in (401, 403):
-        gave = "refuses the API key" if client.has_key else "wants an API key"
-        raise ServerError(
-            f"{base_url} {gave} (HTTP {models.status}); give one with --llm-api-key-file "
-            "FILE or LLM_API_KEY"
-        )
     listed = models.json()
     if models.status == 200 and isinstance(listed, dict) and "data" in listed:
         return
     # A gateway may have the chat alone; it then says what is wrong with an empty one.
     chat = client.post(CHAT_PATH, {"messages": []})
-    refusal = chat.json()
-    if chat.status in (400, 422) and isinstance(refusal, dict):
+    if chat.status in (400, 422) and isinstance(chat.json(), dict):
         return
+    refused = next((r.status for r in (models, chat) if r.status in (401, 403)), None)
+    if refused is not None:
+        gave = "refuses the API key" if client.has_key else "wants an API key"
+        raise ServerError(f"{base_url} {gave} (HTTP {refused}); give one with {key_words}")
     found = f"HTTP {models.status}" if models.status != 200 else "no model list"
     sample = models.body[:60].decode("utf-8", "replace").strip().replace("\n", " ")
     raise ServerError(

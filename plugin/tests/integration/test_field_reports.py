@@ -392,6 +392,7 @@ def test_13_litellm_31499_a_proxy_forwards_no_disconnect() -> None:
     assert "--llm-upstream-url" in causes.cancel_ignored(case).sentence
 
 
+@pytest.mark.zoo
 def test_14_ollama_11889_noticed_only_at_the_next_send(lab: Run) -> None:
     """Holds in generation; in prefill a note."""
     engine = vllm()

@@ -19,7 +19,7 @@ from scripted import wait_until
 
 from pytest_llm_latency.server.process import free_port, port_is_taken
 
-pytestmark = pytest.mark.zoo
+pytestmark = [pytest.mark.zoo, pytest.mark.timeout(400)]
 LAB_KB = Path(__file__).parents[3] / "test_llm_latency" / "kb"  # some 4,000 tokens here: long
 
 NGINX = """

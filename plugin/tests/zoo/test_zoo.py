@@ -10,7 +10,7 @@ import pytest
 from faults import FAULTS, HEALTHY, Fault
 from judging import JUDGES, Found, causes_of, check, graded
 
-pytestmark = pytest.mark.zoo
+pytestmark = [pytest.mark.zoo, pytest.mark.timeout(400)]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
