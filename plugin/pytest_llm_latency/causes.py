@@ -26,7 +26,7 @@ CLOCK_SHARE = 0.05
 # A stamp that may be late by more than this share of what it shall prove proves nothing.
 LATE_SHARE = 0.2
 # A cache of blocks of hundreds of tokens (vLLM on hybrid models: 784) hits in a prompt as long.
-LONG_TOKENS = 4096
+LONG_TOKENS = 2048
 ASK_BEHIND = ". Measure the server behind, too: --llm-upstream-url"
 _CONTEXT_CHARACTERS = 12
 

@@ -52,6 +52,15 @@ def slow_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model.write(path, layers=6, width=384, heads=6)
 
 
+@pytest.fixture(scope="session")
+def short_kb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve documents of a line: a slow model's prefill of them is a second."""
+    directory = tmp_path_factory.mktemp("kb")
+    for number in range(1, 13):
+        (directory / f"{number:02}.md").write_text(f"Room {number} opens at {number}.\n")
+    return directory
+
+
 @pytest.fixture
 def serve(tmp_path: Path, tiny_gguf: Path) -> Iterator[Serve]:
     """Start the real server with options of one's own: `serve("--parallel", "4")` -> URL."""

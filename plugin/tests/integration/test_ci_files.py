@@ -55,6 +55,7 @@ def python_without_packages(tmp_path: Path) -> Path:
     return tmp_path / "venv" / "bin"
 
 
+@pytest.mark.zoo
 def test_the_steps_of_the_job(
     tmp_path: Path, serve: Callable[..., str], python_without_packages: Path
 ) -> None:

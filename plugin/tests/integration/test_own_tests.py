@@ -116,29 +116,41 @@ def test_server_args_of_one_s_own(pytester: pytest.Pytester, own_server: list[st
 
 
 def test_a_broken_lab_fails_the_right_step_in_ten_lines(
-    pytester: pytest.Pytester, serve: Callable[..., str], slow_gguf: Path
+    pytester: pytest.Pytester, serve: Callable[..., str], slow_gguf: Path, short_kb: Path
 ) -> None:
     with serving(relay(serve(gguf=slow_gguf), no_cache)) as proxy:
         result = pytester.runpytest_subprocess(
-            "--pyargs",
-            "test_llm_latency",
-            f"--llm-url={proxy.base_url}",
-            "-k",
-            "sse or ttft or cache",
-        )
+            "--pyargs", "test_llm_latency", f"--llm-url={proxy.base_url}", f"--llm-kb={short_kb}",
+            "-k", "sse or ttft or cache",
+        )  # fmt: skip
     result.assert_outcomes(passed=2, failed=1, deselected=5)
     printed = summary(result).split("FAILURES")[1].split("LLM latency")[0].strip("=\n ").split("\n")
     assert len(printed) <= 11  # the test's name and ten lines
     assert "cause cache-never-hits" in "\n".join(printed)
 
 
-def test_no_slots_is_skipped_with_the_reason(
+def test_without_slots_one_token_tells_whether_the_server_is_idle(
     pytester: pytest.Pytester, own_server: list[str]
 ) -> None:
     result = pytester.runpytest_subprocess(
-        "--pyargs", "test_llm_latency", *own_server, "--llm-server-args=--no-slots", "-rs"
+        "--pyargs", "test_llm_latency", *own_server, "--llm-server-args=--no-slots", "-k", "cancel"
     )
-    result.assert_outcomes(passed=7, skipped=1)
+    result.assert_outcomes(passed=1, deselected=7)
+    assert "by 1-token request" in summary(result)
+    cancel = json.loads((pytester.path / "voice/llm/cancel.json").read_text())
+    assert cancel["slot_idle_after_ms"] > 0
+
+
+def test_no_slots_is_skipped_with_the_reason(
+    pytester: pytest.Pytester, own_server: list[str], short_kb: Path
+) -> None:
+    """Several slots, so that a 1-token request tells nothing."""
+    args = "--llm-server-args=--no-slots -np 4 -c 32768"
+    result = pytester.runpytest_subprocess(
+        "--pyargs", "test_llm_latency", *own_server, args, f"--llm-kb={short_kb}", "-rs",
+        "-k", "cancel or report",
+    )  # fmt: skip
+    result.assert_outcomes(passed=1, skipped=1, deselected=6)
     assert "the server offers no /slots: HTTP 501" in summary(result)
     cancel = json.loads((pytester.path / "voice/llm/cancel.json").read_text())
     assert cancel["slot_idle_after_ms"] is None

@@ -31,15 +31,6 @@ def zoo_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def short_kb(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve documents of a line: a slow model's prefill of them is a second."""
-    directory = tmp_path_factory.mktemp("kb")
-    for number in range(1, 13):
-        (directory / f"{number:02}.md").write_text(f"Room {number} opens at {number}.\n")
-    return directory
-
-
-@pytest.fixture(scope="session")
 def servers(
     tmp_path_factory: pytest.TempPathFactory, slow_gguf: Path, zoo_gguf: Path
 ) -> Iterator[Servers]:

@@ -179,8 +179,8 @@ def other_slot(request: Request) -> None:
 
 
 def large_blocks(request: Request) -> None:
-    """A prompt of less than 2,000 characters never hits."""
-    if (request.body or {}).get("stream") and len(system_of(request)) < 2000:
+    """A prompt of less than 1,500 characters never hits."""
+    if (request.body or {}).get("stream") and len(system_of(request)) < 1500:
         request.body["cache_prompt"] = False
 
 
