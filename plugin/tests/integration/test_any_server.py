@@ -169,6 +169,7 @@ def test_a_gauge_that_others_keep_busy_after_a_while(lab: Run, pytester: pytest.
     assert "cause gauge-never-idle" in summary(result)
 
 
+@pytest.mark.zoo
 def test_a_one_token_request_that_is_refused_proves_nothing(
     lab: Run, serve: Callable[..., str], slow_gguf: Path
 ) -> None:
@@ -386,6 +387,7 @@ def test_a_server_behind_that_cannot_be_measured(lab: Run, serve: Callable[..., 
     graded.stdout.fnmatch_lines(["cache *run.json has these verdicts * holds *"])
 
 
+@pytest.mark.zoo
 def test_a_stream_that_only_the_proxy_cuts_off(lab: Run, serve: Callable[..., str]) -> None:
     url = serve()
 
@@ -423,6 +425,7 @@ def test_two_targets(lab: Run, serve: Callable[..., str], pytester: pytest.Pytes
     graded.assert_outcomes(passed=3, deselected=5)
 
 
+@pytest.mark.zoo
 def test_two_targets_get_a_worker_each(
     lab: Run, serve: Callable[..., str], slow_gguf: Path
 ) -> None:

@@ -261,6 +261,7 @@ def test_7_llama_cpp_14157_the_same_prompt_is_processed_again() -> None:
     assert "--swa-full" in sentence_of(verdict)
 
 
+@pytest.mark.zoo
 def test_8_ollama_18264_the_cold_leg_was_warm(lab: Run, serve: Callable[..., str]) -> None:
     verdict = relations.cached_below_uncached(counted(1, 1349), counted(1, 1349))
     assert code(verdict) == "inconclusive: cold-leg-was-warm"
@@ -302,6 +303,7 @@ def test_10_claude_code_router_1217_a_changing_line_at_the_front() -> None:
     assert "belongs at the end" in sentence_of(verdict)
 
 
+@pytest.mark.zoo
 def test_25_lmstudio_2419_no_counts_anywhere(lab: Run, serve: Callable[..., str]) -> None:
     upstream = serve()
 
@@ -322,6 +324,7 @@ def test_25_lmstudio_2419_no_counts_anywhere(lab: Run, serve: Callable[..., str]
     )
 
 
+@pytest.mark.zoo
 def test_27_vllm_54227_two_runs_do_not_measure_the_prefix_cache(lab: Run) -> None:
     engine = Engine(usage=False)
     prompts: list[set[str]] = []
