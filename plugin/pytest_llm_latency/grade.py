@@ -289,11 +289,14 @@ class GradedLab:
         if self._index is None:
             self._extra["sentence"] = [relations.is_first_sentence(found)]
             return SentenceResult(found)
-        rule = self._sentence_rule()
-        result = self._derived(
-            "sentence", lambda recordings: results.sentence_result(recordings, rule)
-        )
+        result = self._derived("sentence", self._sentence_result)
         self._proven("sentence", {"sentence.json": dump(result.sentence)})
+        spoken = self._index.step("sentence").get("speech")
+        derived = json.loads(json.dumps(result.speech and asdict(result.speech)))
+        difference = first_difference(spoken, derived, f"{RUN_FILE}: speech")
+        self._extra["sentence"].append(
+            relations.graded("sentence", "run.json has it spoken so", difference)
+        )
         return result
 
     def cancel(self) -> CancelResult:
@@ -341,8 +344,7 @@ class GradedLab:
                 name, lambda recordings: self._cancel(name, recordings, None, {}, entry)
             )
         if step == "sentence":
-            rule = self._sentence_rule()
-            return self._derived(name, lambda found: results.sentence_result(found, rule))
+            return self._derived(name, self._sentence_result)
         return self._derived(name, _UPSTREAM_RESULTS[step])
 
     def upstream_words(self, step: str) -> str | None:
@@ -350,10 +352,13 @@ class GradedLab:
         words = self._index.step(step).get("upstream_words") if self._index is not None else None
         return None if words is None else str(words)
 
-    def _sentence_rule(self) -> Rule:
+    def _sentence_result(self, recordings: dict[str, Recording]) -> SentenceResult:
+        """By the rule and the rate that the run chose."""
         assert self._index is not None
         chosen = self._index.option("sentence", "sentence")
-        return "careful" if chosen == "careful" else "plain"
+        rate = self._index.option("sentence", "speech_wpm")
+        rule: Rule = "careful" if chosen == "careful" else "plain"
+        return results.sentence_result(recordings, rule, float(rate))
 
     def _cancel(
         self,

@@ -134,8 +134,15 @@ class LiveLab:
         return self._one_file("cache", steps.measure_cache, lambda result: result.cache)
 
     def sentence(self) -> SentenceResult:
-        """Step 6: sentence.json."""
-        return self._one_file("sentence", steps.measure_sentence, lambda result: result.sentence)
+        """Step 6: sentence.json; how it would be spoken goes into run.json."""
+
+        def measure() -> SentenceResult:
+            result = steps.measure_sentence(self._bench())
+            self._run.write("sentence.json", dump(result.sentence), "sentence")
+            self._run.finish_step("sentence", speech=result.speech and asdict(result.speech))
+            return result
+
+        return self._once("sentence", measure)
 
     def _one_file(
         self, step: str, measure: Callable[[steps.Bench], T], artifact: Callable[[T], Any]

@@ -288,6 +288,7 @@ class LiveSession(Session):
             self.run.note,
             self.run.keep_text,
             self.settings.sentence,
+            self.settings.speech_wpm,
         )
 
     def _control(self, plan: Plan) -> Bench | None:

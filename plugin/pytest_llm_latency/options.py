@@ -60,6 +60,7 @@ class Settings:
     max_bytes: int
     inconclusive: str
     sentence: Rule
+    speech_wpm: float
     body: Mapping[str, Any]
     deadlines_s: Mapping[str, float]
     budget_tokens: int | None
@@ -314,6 +315,13 @@ OPTIONS = (
         "how the first sentence is found: plain (default, the lab's) or careful",
         default="plain",
         metavar="RULE",
+    ),
+    Option(
+        "speech_wpm",
+        _positive,
+        "words a minute of the voice that speaks the answer (default: 150)",
+        default=150.0,
+        metavar="N",
     ),
     Option(
         "header",

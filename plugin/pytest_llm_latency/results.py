@@ -31,6 +31,7 @@ from .recording import Recording, Reply
 from .sentences import Rule
 from .serverlog import cancel_line
 from .slots import ONE_TOKEN, Poll, answer_of, batches_after, slots_state, tokens_after
+from .speech import Speech, speech
 from .timeline import Timeline, answer_limit, derive, first_sentence
 
 Recordings = Mapping[str, Recording]
@@ -391,13 +392,16 @@ def cache_result(recordings: Recordings) -> CacheResult:
 
 @dataclass(frozen=True)
 class SentenceResult:
-    """Step 6. `timeline` is None where only the file is there."""
+    """Step 6. `timeline` and `speech` are None where only the file is there."""
 
     sentence: Sentence
     timeline: Timeline | None = None
+    speech: Speech | None = None
 
 
-def sentence_result(recordings: Recordings, rule: Rule = "plain") -> SentenceResult:
+def sentence_result(
+    recordings: Recordings, rule: Rule = "plain", words_per_minute: float = 150.0
+) -> SentenceResult:
     """From the last of the recordings "stream-1", "stream-2", … (see `sse_result`)."""
     timeline = usable(_leg(recordings, f"stream-{max(len(recordings), 1)}"))
     sentence, sentence_ms = first_sentence(timeline.pieces, rule)
@@ -406,6 +410,7 @@ def sentence_result(recordings: Recordings, rule: Rule = "plain") -> SentenceRes
             _ms(timeline.ttft_ms), sentence_ms, _ms(timeline.total_ms), sentence, timeline.text
         ),
         timeline,
+        speech(timeline.pieces, rule, words_per_minute),
     )
 
 

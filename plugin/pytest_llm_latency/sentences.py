@@ -39,6 +39,19 @@ def first_end(text: str, rule: Rule) -> tuple[int, int] | None:
     return None
 
 
+def all_ends(text: str, rule: Rule) -> list[tuple[int, int, int]]:
+    """(start, end, index of the character by which the end is known) of every sentence; the last
+    may have no end but the text's."""
+    found = []
+    start = 0
+    while text[start:].strip():
+        end = first_end(text[start:], rule)
+        length, known = end if end is not None else (len(text) - start, len(text) - start)
+        found.append((start, start + length, start + known))
+        start += length
+    return found or [(0, len(text), len(text))]
+
+
 def _known(text: str, match: re.Match[str]) -> int | None:
     """The index of the character by which this is known to be an end; None: it is none."""
     if match.group() != ".":

@@ -110,6 +110,7 @@ class Bench:
     note: Callable[[str, str], None]
     keep_text: Callable[[str, str], None]
     sentence_rule: Rule = "plain"
+    words_per_minute: float = 150.0
 
     def ask(
         self, label: str, messages: Messages, max_tokens: int, *, cache_prompt: bool
@@ -482,7 +483,10 @@ def measure_sentence(bench: Bench) -> SentenceResult:
         return legs[leg]
 
     _as_made(bench, "sentence", ask, derive)
-    return sentence_result(legs, bench.sentence_rule)
+    result = sentence_result(legs, bench.sentence_rule, bench.words_per_minute)
+    if result.speech is not None:
+        bench.note("sentence", result.speech.words())
+    return result
 
 
 def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
