@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 from .client import Client, Dialect
 from .costs import LOOK_TOKENS
 from .errors import ServerError
-from .recording import Reply
-from .results import is_offered, lists_models
+from .recording import Recording, Reply
+from .results import is_offered, is_props, lists_models
 from .slots import Answer, answer_of
 from .timeline import derive
 
@@ -127,7 +127,7 @@ def look(client: Client, progress: Callable[[str], None]) -> Capabilities:
         dialect=dialect,
         models=models,
         health=_health(health, models),
-        props=f"/props{query}" if props is not None and is_offered(props) else None,
+        props=f"/props{query}" if props is not None and is_props(props) else None,
         slots=slots_path if answer.missing is None else None,
         slots_field=answer.field,
         slots_missing=answer.missing,
@@ -154,7 +154,16 @@ def _models(client: Client) -> tuple[str, ...]:
     reply = _ask(client, "/v1/models")
     rows = reply.json()["data"] if reply is not None and lists_models(reply) else []
     names = [row.get("id") for row in rows if isinstance(row, dict)]
-    return tuple(name for name in names if isinstance(name, str) and name)
+    return tuple(name for name in names if isinstance(name, str) and name and _is_text(name))
+
+
+def _is_text(name: str) -> bool:
+    """Whether a JSON string can be sent back: half a surrogate pair can not."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _counts_tokens(client: Client) -> bool:
@@ -172,6 +181,16 @@ def _counts_tokens(client: Client) -> bool:
     )
 
 
+def _is_refusal(recording: Recording) -> bool:
+    """Whether a server refuses the form of a request: by the usual status, or by words that name
+    one of the fields."""
+    if recording.status in _REFUSED:
+        return True
+    fields = (*_WITHOUT[-1], *MAX_TOKENS_NAMES)
+    named = any(name.encode() in recording.body for name in fields)
+    return named and derive(recording).error is not None
+
+
 def _with_stream(client: Client, found: Capabilities) -> Capabilities:
     """What one short stream shows; asked again without what the server refuses."""
 
@@ -183,11 +202,10 @@ def _with_stream(client: Client, found: Capabilities) -> Capabilities:
             recording = client.speaking(spoken).record(
                 QUESTION, LOOK_TOKENS, False, label=f"{STEP}/stream-{number}"
             )
-            wants_other_name = MAX_TOKENS_NAMES[1].encode() in recording.body
-            if recording.status not in _REFUSED or not wants_other_name:
+            if not _is_refusal(recording) or MAX_TOKENS_NAMES[0].encode() not in recording.body:
                 break
             dialect = replace(dialect, max_tokens_name=MAX_TOKENS_NAMES[1])
-        if recording.status not in _REFUSED:
+        if not _is_refusal(recording):
             break
     timeline = derive(recording)
     if timeline.error is not None:

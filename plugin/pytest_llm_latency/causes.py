@@ -329,6 +329,17 @@ SLOTS_BLIND = Cause(
     "while an answer was streaming, /slots (or /metrics) said that nothing was busy: does "
     "something between you and the server (a balancer, a cache) answer it for another one?",
 )
+CACHE_SOMETIMES = Cause(
+    "cache-sometimes",
+    "the same prompt was reused in some rounds and processed again in others: does somebody else "
+    "use the server meanwhile, or do the requests go to several servers in turn?",
+)
+OTHERS = Cause(
+    "others-use-the-server",
+    "the same prompt was processed again, and while nothing was asked here, /slots showed tasks of "
+    "others: they may have taken its place in the cache. Measure again when nobody else uses the "
+    "server",
+)
 UNANSWERED = Cause(
     "unanswered",
     "after the close nothing answered the question whether the server is idle: is it overloaded, "

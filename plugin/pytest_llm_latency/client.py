@@ -33,7 +33,7 @@ from .errors import ConfigError, ServerError
 from .recording import End, EndKind, Recording, Reply, Request
 from .timeline import Timeline, derive
 
-MAX_REPLY_BYTES = 4 * 1024 * 1024
+MAX_REPLY_BYTES = 32 * 1024 * 1024
 CHAT_PATH = "/v1/chat/completions"
 # ValueError: requests and http.client raise it bare for a redirect or a chunk that makes no sense.
 NETWORK_ERRORS = (
@@ -44,6 +44,7 @@ NETWORK_ERRORS = (
     ValueError,
 )
 CLOSE_GRACE_S = 0.05
+SECRET_CHARACTERS_AT_LEAST = 8
 
 if not hasattr(urllib3.HTTPResponse, "read1"):
     raise ConfigError(
@@ -235,7 +236,7 @@ class Exchange:
                 label=self._label,
                 request=Request("POST", CHAT_PATH, client.shown(request.headers), full_body),
                 status=response.status_code if response is not None else None,
-                response_headers=tuple(shown(response.headers).items())
+                response_headers=tuple(client.shown(response.headers).items())
                 if response is not None
                 else (),
                 connect_ms=stamps.connect_ms,
@@ -264,6 +265,7 @@ class Exchange:
             if read is None:
                 return
             size += len(read.data)
+            read = sse.Read(read.t_ms, self._client.scrub(read.data))
             yield read
             if self._piece_seen is None or self._piece_seen.seen:
                 continue
@@ -310,7 +312,7 @@ class Exchange:
             return self._end("closed")
         if not _is_timeout(root):
             what = "the connection broke" if connected else "cannot connect"
-            return self._end("broken", f"{what}: {_words(root)}")
+            return self._end("broken", f"{what}: {self._client.scrubbed(_words(root))}")
         if not connected:
             words = f"connect deadline: no connection in {deadlines.connect:g} s"
         elif answered:
@@ -492,9 +494,21 @@ class Client:
     def shown(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Headers as evidence: without credentials, and without the values of one's own."""
         return {
-            name: "<secret>" if name in self._secrets.headers else value
+            name: "<secret>" if name in self._secrets.headers else self.scrubbed(value)
             for name, value in shown(headers).items()
         }
+
+    def scrubbed(self, text: str) -> str:
+        """Without what is secret: a server may repeat the key that it refuses."""
+        return self.scrub(text.encode("utf-8", "surrogateescape")).decode(
+            "utf-8", "surrogateescape"
+        )
+
+    def scrub(self, data: bytes) -> bytes:
+        """The same for bytes; their number stays."""
+        for secret in self._secrets.long_ones:
+            data = data.replace(secret, b"*" * len(secret))
+        return data
 
     def prepare(
         self, method: str, path: str, body: Mapping[str, Any] | None, stamps: _Stamps
@@ -563,11 +577,11 @@ class Client:
             content = response.raw.read(MAX_REPLY_BYTES, decode_content=True)
             if watchdog.fired:
                 raise TimeoutError
-            return Reply(response.status_code, content, _since_ms(started))
+            return Reply(response.status_code, self.scrub(content), _since_ms(started))
         except NETWORK_ERRORS as error:
             root = _root(error, ambient)
             timed_out = watchdog.fired or _is_timeout(root)
-            words = f"no answer in {timeout_s:g} s" if timed_out else _words(root)
+            words = f"no answer in {timeout_s:g} s" if timed_out else self.scrubbed(_words(root))
             raise ServerError(f"{method} {self.base_url}{path}: {words}") from None
         except BaseException as error:  # noqa: BLE001 (it goes on)
             raise _without_frames(error) from None
@@ -611,6 +625,12 @@ class _Secrets:
 
     api_key: str | None
     headers: Mapping[str, str]
+
+    @property
+    def long_ones(self) -> list[bytes]:
+        """Those that are no common words."""
+        values = [self.api_key or "", *self.headers.values()]
+        return [v.encode("utf-8") for v in values if len(v) >= SECRET_CHARACTERS_AT_LEAST]
 
 
 def _no_auth(request: requests.PreparedRequest) -> requests.PreparedRequest:

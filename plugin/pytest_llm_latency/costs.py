@@ -54,16 +54,19 @@ def planned(plan: Plan, documents: Sequence[str], steps: Collection[str]) -> tup
 
 
 class Costs:
-    """What this run has asked for so far. `budget_tokens` None: no bound; `source` names it."""
+    """What this run has asked for so far, all its `targets` together. `budget_tokens` None: no
+    bound; `source` names it."""
 
-    def __init__(self, budget_tokens: int | None, source: str) -> None:
+    def __init__(self, budget_tokens: int | None, source: str, targets: int = 1) -> None:
+        self._targets = targets
         self.requests = 0
         self.tokens = 0
         self._budget_tokens = budget_tokens
         self._source = source
 
     def check(self, requests: int, tokens: int) -> None:
-        """Raise BudgetError where what is planned goes beyond the budget."""
+        """Raise BudgetError where what is planned for each target goes beyond the budget."""
+        requests, tokens = requests * self._targets, tokens * self._targets
         if self._budget_tokens is not None and tokens > self._budget_tokens:
             raise BudgetError(
                 f"{self._source}: {self._budget_tokens:,} tokens are too few: the selected steps "

@@ -45,6 +45,7 @@ from .timeline import derive
 Level = Literal["evidence", "contract"]
 SERVER_LOG = "server.log"
 POLLS = ".polls.jsonl"
+CAPABILITIES = "capabilities"  # the step of the look at the server, which is no test
 # Files that grow with what was streamed; all others are small.
 STREAMS = ("sse_raw.txt", ".jsonl", SERVER_LOG)
 MAX_SMALL_BYTES = 4 * 1024 * 1024
@@ -231,6 +232,11 @@ class GradedLab:
             return ServerResult(health, props)
         result = self._derived("server", results.server_result)
         self._proven("server", {name: reply.body for name, reply in result.files()})
+        if self._index.has(CAPABILITIES):
+            problem = self._index.problem(CAPABILITIES, (), self._files.read_bytes)
+            self._extra["server"].append(
+                relations.graded("server", "the look at the server is unchanged", problem)
+            )
         return result
 
     def sse(self) -> SseResult:

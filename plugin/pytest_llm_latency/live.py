@@ -342,6 +342,7 @@ class LiveSession(Session):
 
     def finish(self) -> str | None:
         """Write run.json a last time; give what went wrong."""
+        self.run.facts["ended"] = True
         self.run.facts["costs"] = {"requests": self._costs.requests, "tokens": self._costs.tokens}
         try:
             self.run.save()

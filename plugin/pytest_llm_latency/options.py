@@ -143,9 +143,19 @@ def _url(text: str) -> str:
     return text.rstrip("/").removesuffix("/v1")
 
 
+def _place(url: str) -> str:
+    """A URL by which two names of one server on this machine are the same."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host in ("localhost", "::1") or host.startswith("127."):
+        host = "localhost"
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    return f"{parts.scheme}://{host}:{port}{parts.path}"
+
+
 def _urls(text: str) -> tuple[str, ...]:
     urls = tuple(map(_url, text.split() or [""]))
-    if len(set(urls)) < len(urls):
+    if len(set(map(_place, urls))) < len(urls):
         raise ValueError("each URL once: two measurements of one server measure each other")
     return urls
 
@@ -207,7 +217,8 @@ def _headers(text: str) -> Mapping[str, str]:
 def _body(text: str) -> Mapping[str, Any]:
     try:
         body = json.loads(text)
-        json.dumps(body, allow_nan=False)  # Infinity, NaN, 1e999 are no JSON
+        # Infinity, NaN, 1e999 are no JSON, and half a surrogate pair is no text.
+        json.dumps(body, allow_nan=False, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a JSON object such as '{{\"temperature\": 0}}' ({error})") from None
     if not isinstance(body, dict):
@@ -432,9 +443,24 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
         raise pytest.UsageError(
             f"{sources[needs_url]}: does not go with --llm-server={settings.server}"
         )
-    if settings.ca is not None and not settings.ca.is_file():
-        raise pytest.UsageError(f"{sources['ca']}: there is no file {settings.ca}")
+    if settings.upstream_url is not None and _place(settings.upstream_url) in map(
+        _place, settings.urls
+    ):
+        raise pytest.UsageError(f"{sources['upstream_url']}: it is the server at --llm-url itself")
+    if settings.ca is not None:
+        _check_certificates(settings.ca, sources["ca"])
     return settings
+
+
+def _check_certificates(path: Path, source: str) -> None:
+    import ssl  # seldom needed
+
+    if not path.is_file():
+        raise pytest.UsageError(f"{source}: there is no file {path}")
+    try:
+        ssl.create_default_context(cafile=str(path))
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"{source}: no certificates in {path}: {error}") from None
 
 
 def urls_of(config: pytest.Config) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from .decision import confirms, decide
 from .errors import ArtifactError, LatencyError, ServerError, StreamError
 from .recording import Reply
 from .results import (
+    CACHE_COLD,
     CacheResult,
     CancelCase,
     CancelResult,
@@ -32,6 +33,7 @@ from .results import (
     SseResult,
     TtftResult,
     is_offered,
+    is_props,
     lists_models,
 )
 from .timeline import Timeline
@@ -158,6 +160,10 @@ def _pair(
 def server(result: ServerResult) -> list[Verdict]:
     """Step 1. A server without /health is healthy if it lists its models; one without /props
     cannot be judged by them."""
+    health, props = result.health, result.props
+    if (health.status, health.body) == (props.status, props.body):
+        nothing = Reply(404, b"", 0.0)  # the same to every path: it knows neither
+        return [_health(replace(result, health=nothing)), _props(nothing)]
     return [_health(result), _props(result.props)]
 
 
@@ -181,8 +187,7 @@ def _health(result: ServerResult) -> Verdict:
 def _props(reply: Reply) -> Verdict:
     relation = "/props: model path, n_ctx > 0, total_slots >= 1"
     body = reply.json()
-    ours = isinstance(body, dict) and any(field.name in body for field in fields(Props))
-    if not is_offered(reply) or (reply.status == 200 and not ours):
+    if not is_props(reply):
         cause = Cause("not-offered", "this server offers no /props")
         return Verdict("server", relation, "not measurable", f"HTTP {reply.status}", cause)
     if reply.status != 200:
@@ -214,11 +219,14 @@ def sse_stream(result: SseResult) -> list[Verdict]:
         f"{len(timeline.pieces)} pieces, {ending}",
         causes.unusable(timeline),
     )
-    verdicts = [
-        ended,
-        pieces_are_raw_content(result.raw, result.chunks),
-        times_never_fall(result.chunks),
-    ]
+    verdicts = [ended]
+    if (
+        result.chunks or timeline.pieces or not result.timed
+    ):  # else there is nothing to compare, and `ended` says why
+        verdicts += [
+            pieces_are_raw_content(result.raw, result.chunks),
+            times_never_fall(result.chunks),
+        ]
     if not result.timed:
         return verdicts
     return [*verdicts, ttft_below_total(timeline, "sse"), comes_as_made(timeline, "sse")]
@@ -433,6 +441,15 @@ def cache(result: CacheResult) -> list[Verdict]:
             warm = causes.warm_leg("first", leg)
             if warm is not None:
                 return [Verdict("cache", "cached < uncached", "inconclusive", "no cold leg", warm)]
+        if result.counted and result.sometimes:
+            shown = ", ".join(count(leg.prompt_n) for leg in legs["second"])
+            numbers = f"{shown} tokens in {len(legs['second'])} rounds"
+            cause = causes.CACHE_SOMETIMES
+            return [Verdict("cache", "cached < uncached", "inconclusive", numbers, cause)]
+        if result.counted and result.others and not all(map(result.hits, CACHE_COLD)):
+            numbers = f"{count(second.prompt_n)} against {count(artifact.first.prompt_n)} tokens"
+            cause = causes.OTHERS
+            return [Verdict("cache", "cached < uncached", "inconclusive", numbers, cause)]
         missed = hit = causes.cache_miss(legs["first"][-1], legs["second"][-1])
         changed = next((leg for leg in legs["changed_prefix"] if leg.cold is False), None)
         if changed is not None:

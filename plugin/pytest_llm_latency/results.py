@@ -39,11 +39,13 @@ Phase = Literal["prefill", "generation", "ended"]
 Stop = Literal["stopped", "ran on", "unknown"]
 Proof = Literal["log", "slots", "tokens", "time"]
 
+PROPS_KEYS = frozenset(("model_path", "total_slots", "default_generation_settings"))
 SALTED = "salted-"
 LONGER = "longer-"
 # The changed suffix comes while the slot still holds the prompt that it shares its front with.
 CACHE_LEGS = ("first", "second", "changed_suffix", "changed_prefix")
 CACHE_COLD = ("first", "changed_prefix")
+CACHE_LOOK = "slots"
 CANCEL_NEXT = "next"
 CANCEL_PREFILL = "prefill"
 CANCEL_TOKENS = "prefill-tokens"
@@ -326,11 +328,18 @@ def _median(values: Sequence[float | None]) -> float | None:
 @dataclass(frozen=True)
 class CacheResult:
     """Step 5. `legs` are the timelines by name, one a round, `clearing` those of the short
-    requests before; empty where only the file is there."""
+    requests before; empty where only the file is there. `others`: while nothing was asked here,
+    the server worked on requests."""
 
     cache: Cache
     legs: Mapping[str, Sequence[Timeline]]
     clearing: Sequence[Timeline] = ()
+    others: bool = False
+
+    @property
+    def sometimes(self) -> bool:
+        """Whether the counts show a hit in some rounds and none in others."""
+        return len({leg.cold for leg in self.legs.get("second", ())}) > 1
 
     @property
     def jitter_ms(self) -> float:
@@ -387,7 +396,15 @@ def cache_result(recordings: Recordings) -> CacheResult:
         salt=_salt(found["first"][0], salted),
     )
     clearing = [usable(_leg(legs, f"clearing-{number}")) for number in range(1, rounds + 1)]
-    return CacheResult(cache, timelines, clearing)
+    return CacheResult(cache, timelines, clearing, _others(recordings))
+
+
+def _others(recordings: Recordings) -> bool:
+    """Whether the answers of /slots "slots-1", "slots-2", …, between which nothing was asked here,
+    show a task after another."""
+    looks = [r for name, r in recordings.items() if name.startswith(f"{CACHE_LOOK}-")]
+    tasks = {answer_of(look.status or 0, look.body).task for look in looks} - {None}
+    return len(tasks) > 1
 
 
 @dataclass(frozen=True)
@@ -624,6 +641,14 @@ def cancel_result(
     )
 
 
+def is_props(reply: Reply) -> bool:
+    """Whether an answer, good or bad, is that of llama.cpp's /props."""
+    if reply.status != 200:
+        return is_offered(reply)
+    body = reply.json()
+    return isinstance(body, dict) and not PROPS_KEYS.isdisjoint(body)
+
+
 def lists_models(reply: Reply) -> bool:
     """Whether an answer is a list of models."""
     body = reply.json()
@@ -669,7 +694,9 @@ def serves_several(recordings: Recordings) -> str | None:
     if long.finish_reason is None:
         return "a second request ends the first"
     span_ms = long.pieces[-1].t_ms - long.pieces[0].t_ms
-    if _ms(short.ttft_ms) < WAITED_SHARE * span_ms or span_ms < MEASURABLE_MS:
+    if span_ms < MEASURABLE_MS:
+        return "its answers are over too soon to tell whether it works on two at once"
+    if _ms(short.ttft_ms) < WAITED_SHARE * span_ms:
         return "it answers two requests at once"
     return None
 

@@ -102,7 +102,12 @@ class RunIndex:
         runs = {name: self._index["artifacts"].get(name, {}).get("run") for name in names}
         if len(set(runs.values())) == 1 and None not in runs.values():
             return None
-        return "; ".join(f"{name}: run {run}" for name, run in runs.items())
+        facts = self._index["runs"]
+        cut_off = {run for run in runs.values() if not facts.get(run, {}).get("ended")}
+        return "; ".join(
+            f"{name}: run {run}{' (which was cut off)' if run in cut_off else ''}"
+            for name, run in runs.items()
+        )
 
 
 class RunDirectory:

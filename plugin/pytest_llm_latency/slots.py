@@ -18,13 +18,15 @@ class Answer:
     """`busy`: slots that are processing, None if the answer does not say; then `missing`
     says why. `finished`: the slot of the latest task has no next token, so that its answer
     came to its own end; None: not said. `tokens`: what that slot holds, prompt and answer;
-    None: not said. `field`: how the slots spell that they are processing."""
+    None: not said. `field`: how the slots spell that they are processing. `task`: the number of
+    the latest task that a slot worked on; None: not said."""
 
     busy: int | None
     missing: str | None = None
     field: str | None = None
     finished: bool | None = None
     tokens: int | None = None
+    task: int | None = None
 
 
 # How many requests are being worked on, by llama.cpp's, vLLM's and SGLang's own names.
@@ -68,6 +70,7 @@ def answer_of(status: int, body: bytes | str) -> Answer:
         field="is_processing" if "is_processing" in latest else "state",
         finished=not has_next if isinstance(has_next, bool) else None,
         tokens=count_in(latest, "n_prompt_tokens"),
+        task=count_in(latest, "id_task"),
     )
 
 

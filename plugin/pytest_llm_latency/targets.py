@@ -67,7 +67,8 @@ class Targets:
             url = dict(zip(target_names(settings.urls), settings.urls))[name]
             settings = replace(settings, urls=(url,), artifacts=settings.artifacts / name)
         if self._costs is None:
-            self._costs = Costs(settings.budget_tokens, settings.sources["budget"])
+            source = settings.sources["budget"]
+            self._costs = Costs(settings.budget_tokens, source, len(self._steps))
         return LiveSession(self._config, settings, frozenset(self._steps[name]), self._costs)
 
     def made(self) -> list[tuple[str, Session]]:

@@ -128,8 +128,9 @@ _COMPARED = (
 def write_comparison(
     reporter: pytest.TerminalReporter | Lines, figures: Mapping[str, Mapping[str, float]]
 ) -> None:
-    """Several targets side by side, as ratios inside this run; nothing for fewer than two."""
-    if len(figures) < 2:
+    """Several targets side by side, as ratios inside this run; nothing for fewer than two, or
+    where they have nothing in common."""
+    if len(figures) < 2 or not all(figures.values()):
         return
     first = next(iter(figures.values()))
     reporter.write_sep("=", f"{len(figures)} targets")

@@ -149,8 +149,9 @@ def wait_for_url(
     if models.status == 200 and isinstance(listed, dict) and "data" in listed:
         return
     # A gateway may have the chat alone; it then says what is wrong with an empty one.
-    chat = client.post(CHAT_PATH, {"messages": []})
-    if chat.status in (400, 422) and isinstance(chat.json(), dict):
+    chat = client.post(CHAT_PATH, {"messages": [], "max_tokens": 1})
+    answer = chat.json()
+    if isinstance(answer, dict) and (chat.status in (400, 422) or "choices" in answer):
         return
     refused = next((r.status for r in (models, chat) if r.status in (401, 403)), None)
     if refused is not None:

@@ -322,6 +322,60 @@ def test_deadlines_are_options(lab: Run) -> None:
     assert "first byte deadline: no answer in 0.5 s" in summary(result)
 
 
+def test_a_key_that_the_server_repeats(
+    lab: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its words, its headers and its status line."""
+    monkeypatch.setenv("LLM_API_KEY", "correct-horse")
+    monkeypatch.setenv("LLM_HEADER", "X-Tenant: battery-staple")
+    engine = vllm()
+
+    def script(connection: Connection, request: Request) -> None:
+        said = f"{request.headers.get('authorization')} {request.headers.get('x-tenant')}"
+        if request.target == "/v1/chat/completions":
+            body = json.dumps({"error": {"message": f"no such key: {said}"}})
+            connection.send(
+                f"HTTP/1.1 401 {said}\r\nX-Echo: {said}\r\nConnection: close\r\n\r\n{body}"
+            )
+        elif request.target == "/slots":
+            connection.send(f"GARBAGE {said}\r\n\r\n")
+        else:
+            engine.script(connection, request)
+
+    with serving(script) as server:
+        result = lab(
+            f"--llm-url={server.base_url}", "-k", "sse or ttft or cancel", own_server=False
+        )
+    assert "no such key: Bearer *************" in summary(result)
+    written = [p.read_bytes() for p in (pytester.path / "voice").rglob("*") if p.is_file()]
+    shown = [*written, summary(result).encode()]
+    assert not any(
+        secret in content for content in shown for secret in (b"correct-horse", b"battery-staple")
+    )
+
+
+@pytest.mark.zoo
+def test_another_client_of_the_one_slot_is_no_dead_cache(
+    lab: Run, serve: Callable[..., str]
+) -> None:
+    url = serve()
+    stop = threading.Event()
+
+    def other_client() -> None:
+        client = Client(url)
+        while not stop.wait(0.2):
+            client.stream([{"role": "user", "content": "hi"}], 2)
+
+    thread = threading.Thread(target=other_client)
+    thread.start()
+    try:
+        result = lab(f"--llm-url={url}", "-k", "cache", own_server=False)
+    finally:
+        stop.set()
+        thread.join()
+    assert "broken: " not in summary(result)
+
+
 # --- a server behind ---
 
 
@@ -443,7 +497,7 @@ def test_two_targets_get_a_worker_each(
         (("--llm-url=http://127.0.0.1:1/v1",), "give each URL once"),
         (("--llm-url=http://127.0.0.1:2", "--llm-log=x"), "several targets do not go with a log"),
         (("--llm-url=http://127.0.0.1:2", "--llm-api-key-file=key"), "several targets do not go with an API key"),
-        (("--llm-upstream-url=http://127.0.0.1:2", "--llm-url=http://127.0.0.1:2"), "with a server behind"),
+        (("--llm-upstream-url=http://127.0.0.1:3", "--llm-url=http://127.0.0.1:2"), "with a server behind"),
         (("--llm-url=",), "give a URL with scheme and host"),
         (("--llm-url=http://127.0.0.1:2", "--llm-header=X-Key: x"), "several targets do not go with headers"),
         (("--llm-url=http://127.0.0.1:2", "--llm-server=local"), "--llm-url: does not go with --llm-server=local"),
@@ -457,6 +511,10 @@ def test_two_targets_get_a_worker_each(
         (("--llm-budget=many",), "a whole number of tokens, at least 1"),
         (("--llm-deadlines=slow=1",), "NAME=SECONDS, NAME being one of connect, first_byte, gap, total"),
         (("--llm-deadlines=gap=0",), "a number above 0"),
+        (("--llm-ca=key",), "--llm-ca: no certificates in"),
+        (("--llm-url=http://localhost:1",), "give each URL once"),
+        (("--llm-upstream-url=http://localhost:1/v1",), "it is the server at --llm-url itself"),
+        (("--llm-body={\"temperature\":\"\\ud800\"}",), "a JSON object such as"),
         (("--llm-ca=nowhere.pem",), "--llm-ca: there is no file"),
     ],
 )  # fmt: skip
