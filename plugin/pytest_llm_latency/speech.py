@@ -34,7 +34,8 @@ class Speech:
         """For people."""
         begun = f"at {self.words_per_minute:g} words a minute a voice"
         if self.underrun_sentence is None:
-            return f"{begun} speaks all {self.sentences} sentences without a pause"
+            number = "1 sentence" if self.sentences == 1 else f"{self.sentences} sentences"
+            return f"{begun} speaks {number} without a pause"
         return (
             f"{begun} falls silent for {self.underrun_ms:.0f} ms before sentence "
             f"{self.underrun_sentence} of {self.sentences}; beginning {self.start_delay_ms:.0f} ms "

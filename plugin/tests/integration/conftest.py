@@ -26,6 +26,18 @@ def lab(pytester: pytest.Pytester, tiny_gguf: Path) -> Run:
 
 
 @pytest.fixture
+def refused(pytester: pytest.Pytester) -> Run:
+    """`refused("--llm-url=x")`: the same for what ends before anything begins, in this process."""
+
+    def run(*args: str) -> pytest.RunResult:
+        return pytester.runpytest_inprocess(
+            "--pyargs", "test_llm_latency", "-p", "no:cacheprovider", *args
+        )
+
+    return run
+
+
+@pytest.fixture
 def artifact(pytester: pytest.Pytester) -> Callable[[str], Any]:
     """`artifact("cache.json")`: a JSON file of the run."""
     return lambda name: json.loads((pytester.path / "voice" / "llm" / name).read_text("utf-8"))

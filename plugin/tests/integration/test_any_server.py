@@ -72,6 +72,7 @@ def test_a_cancel_that_vllm_never_sees(lab: Run) -> None:
     assert "--llm-upstream-url" in summary(result)
 
 
+@pytest.mark.zoo
 @pytest.mark.parametrize("first", ["max_tokens", "cache_prompt"])
 def test_a_strict_api(lab: Run, first: str) -> None:
     engine = openai(first)
@@ -97,6 +98,7 @@ def test_a_gateway_with_the_chat_alone(lab: Run) -> None:
     assert "offers neither /health nor /v1/models" in summary(result)
 
 
+@pytest.mark.zoo
 def test_a_router_is_asked_by_model(lab: Run) -> None:
     result = measured(lab, router(), "-k", "server or cancel")
     result.assert_outcomes(passed=2, deselected=6)
@@ -114,6 +116,7 @@ def test_a_model_must_be_named_where_there_are_several(lab: Run) -> None:
     measured(lab, engine, "-k", "ttft", "--llm-model=large").assert_outcomes(passed=1, deselected=7)
 
 
+@pytest.mark.zoo
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_a_model_that_reasons(lab: Run, run_json: Callable[[], Any], field: str) -> None:
     """It gets room to reason, and the two first moments have two names."""
@@ -131,6 +134,7 @@ def test_a_model_that_reasons(lab: Run, run_json: Callable[[], Any], field: str)
     )
 
 
+@pytest.mark.zoo
 def test_reasoning_that_is_not_streamed(lab: Run) -> None:
     """Eight tokens, and no text: it may need room."""
     engine = Engine(reasons=100, answers=20, reasoning_field="")
@@ -463,6 +467,7 @@ def test_a_stream_that_only_the_proxy_cuts_off(lab: Run, serve: Callable[..., st
 # --- several targets ---
 
 
+@pytest.mark.zoo
 def test_two_targets(lab: Run, serve: Callable[..., str], pytester: pytest.Pytester) -> None:
     urls = [f"--llm-url={serve()}" for _ in range(2)]
     result = lab(*urls, "-k", "ttft or report or sse", "-v", own_server=False)
@@ -519,11 +524,11 @@ def test_two_targets_get_a_worker_each(
     ],
 )  # fmt: skip
 def test_options_that_make_no_sense(
-    lab: Run, pytester: pytest.Pytester, args: tuple[str, ...], words: str
+    refused: Run, pytester: pytest.Pytester, args: tuple[str, ...], words: str
 ) -> None:
     (pytester.path / "key").write_text("correct-horse")
     given = () if args == ("--llm-url=",) else ("--llm-url=http://127.0.0.1:1",)
-    result = lab(*given, *args, own_server=False)
+    result = refused(*given, *args)
     assert words in summary(result)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
@@ -532,13 +537,13 @@ def test_options_that_make_no_sense(
     "arg",
     ["--llm-header=Authorization: Bearer correct-horse", "--llm-header=X-Key: correct-horse\nbad", "--llm-url=http://me:correct-horse@127.0.0.1:1"],
 )  # fmt: skip
-def test_a_refused_secret_is_not_shown(lab: Run, arg: str) -> None:
-    result = lab(arg, own_server=False)
+def test_a_refused_secret_is_not_shown(refused: Run, arg: str) -> None:
+    result = refused(arg)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     printed = summary(result).replace(f"'{arg}'", "").replace(arg, "")  # the command that was run
     assert "correct-horse" not in printed
 
 
-def test_an_upstream_without_a_server_before_it(lab: Run) -> None:
-    result = lab("--llm-upstream-url=http://127.0.0.1:2", own_server=False)
+def test_an_upstream_without_a_server_before_it(refused: Run) -> None:
+    result = refused("--llm-upstream-url=http://127.0.0.1:2")
     assert "--llm-upstream-url: give the URL before it: --llm-url" in summary(result)

@@ -72,9 +72,10 @@ def setup_error(result: pytest.RunResult) -> str:
         (["--llm-artifacts=/etc/hostname/below"], "lies below a file"),
     ],
 )  # fmt: skip
-def test_options(lab: Run, args: list[str], words: str) -> None:
+def test_options(refused: Run, tiny_gguf: Path, args: list[str], words: str) -> None:
     own = not any(arg.startswith(("--llm-url", "--llm-server=", "--llm-gguf")) for arg in args)
-    assert words in usage_error(lab(*args, own_server=own))
+    server = [f"--llm-gguf={tiny_gguf}", "--llm-server=local"] if own else []
+    assert words in usage_error(refused(*server, *args))
 
 
 def test_the_source_of_a_bad_value_is_named(

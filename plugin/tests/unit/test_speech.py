@@ -47,7 +47,7 @@ def test_a_character_of_chinese_is_a_syllable() -> None:
 
 def test_words() -> None:
     assert Speech(150, 3, 0.0, None, 0.0).words() == (
-        "at 150 words a minute a voice speaks all 3 sentences without a pause"
+        "at 150 words a minute a voice speaks 3 sentences without a pause"
     )
     assert "falls silent for 320 ms before sentence 2 of 3; beginning 400 ms later" in (
         Speech(150, 3, 320.0, 2, 400.0).words()
