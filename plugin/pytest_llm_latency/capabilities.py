@@ -15,11 +15,10 @@ from .client import Client, Dialect
 from .costs import LOOK_TOKENS
 from .errors import ServerError
 from .recording import Recording, Reply
-from .results import is_offered, is_props, lists_models
+from .results import CAPABILITIES, is_offered, is_props, lists_models
 from .slots import Answer, answer_of
 from .timeline import derive
 
-STEP = "capabilities"
 QUESTION = [{"role": "user", "content": "hi"}]
 MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
 _REFUSED = (400, 422)
@@ -193,14 +192,13 @@ def _is_refusal(recording: Recording) -> bool:
 
 def _with_stream(client: Client, found: Capabilities) -> Capabilities:
     """What one short stream shows; asked again without what the server refuses."""
-
     dialect, number = found.dialect, 0
     for refused in _WITHOUT:
         for _ in MAX_TOKENS_NAMES:
             number += 1
             spoken = replace(dialect, refused=refused)
             recording = client.speaking(spoken).record(
-                QUESTION, LOOK_TOKENS, False, label=f"{STEP}/stream-{number}"
+                QUESTION, LOOK_TOKENS, False, label=f"{CAPABILITIES}/stream-{number}"
             )
             if not _is_refusal(recording) or MAX_TOKENS_NAMES[0].encode() not in recording.body:
                 break

@@ -464,6 +464,7 @@ class Client:
         self.max_bytes = max_bytes
         self.jitter_ms = jitter_ms
         self._secrets = _Secrets(api_key, headers or {})
+        self._starred = self._secrets.long_ones()
         self._ca = ca
         self.prefix = prefix
         self._keep = keep
@@ -506,7 +507,7 @@ class Client:
 
     def scrub(self, data: bytes) -> bytes:
         """The same for bytes; their number stays."""
-        for secret in self._secrets.long_ones:
+        for secret in self._starred:
             data = data.replace(secret, b"*" * len(secret))
         return data
 
@@ -619,6 +620,13 @@ class Client:
         return derive(self.record(messages, max_tokens, cache_prompt, **options))
 
 
+class _Starred(bytes):
+    """A secret as bytes, which no repr shows."""
+
+    def __repr__(self) -> str:
+        return "<secret>"
+
+
 @dataclass(frozen=True, repr=False)
 class _Secrets:
     """Keeps the key out of every repr, and so out of tracebacks and --showlocals."""
@@ -626,11 +634,10 @@ class _Secrets:
     api_key: str | None
     headers: Mapping[str, str]
 
-    @property
-    def long_ones(self) -> list[bytes]:
+    def long_ones(self) -> Sequence[_Starred]:
         """Those that are no common words."""
         values = [self.api_key or "", *self.headers.values()]
-        return [v.encode("utf-8") for v in values if len(v) >= SECRET_CHARACTERS_AT_LEAST]
+        return [_Starred(v.encode("utf-8")) for v in values if len(v) >= SECRET_CHARACTERS_AT_LEAST]
 
 
 def _no_auth(request: requests.PreparedRequest) -> requests.PreparedRequest:

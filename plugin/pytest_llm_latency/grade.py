@@ -25,6 +25,7 @@ from .results import (
     CANCEL_CLOSE_AT,
     CANCEL_PREFILL,
     CANCEL_TOKENS,
+    CAPABILITIES,
     CacheResult,
     CancelResult,
     LogSpan,
@@ -45,7 +46,6 @@ from .timeline import derive
 Level = Literal["evidence", "contract"]
 SERVER_LOG = "server.log"
 POLLS = ".polls.jsonl"
-CAPABILITIES = "capabilities"  # the step of the look at the server, which is no test
 # Files that grow with what was streamed; all others are small.
 STREAMS = ("sse_raw.txt", ".jsonl", SERVER_LOG)
 MAX_SMALL_BYTES = 4 * 1024 * 1024

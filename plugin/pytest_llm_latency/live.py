@@ -15,7 +15,7 @@ import pytest
 
 from . import kb
 from .artifacts import FILES, parse
-from .capabilities import STEP, Capabilities, look
+from .capabilities import Capabilities, look
 from .client import Client, Deadlines, Dialect
 from .costs import Costs, planned
 from .errors import ConfigError, LatencyError
@@ -25,7 +25,7 @@ from .plan import Plan
 from .recording import Recording
 from .relations import Verdict
 from .report.terminal import Lines, ProgressLine, inert, write_summary
-from .results import UPSTREAM, Lab
+from .results import CAPABILITIES, UPSTREAM, Lab
 from .rundir import RunDirectory
 from .server.logs import FileLog, RunLog
 from .server.ways import Kind, Server, Wanted, choose, describe, open_server, wait_for_url
@@ -121,7 +121,7 @@ class LiveSession(Session):
             wanted = _wanted(settings, args)
             with open_server(wanted, live_log, self.progress, self._plain_client) as server:
                 self._run_log = self._open_log(server)
-                self._offers = self._look(self.client(server), STEP)
+                self._offers = self._look(self.client(server), CAPABILITIES)
                 if settings.upstream_url is not None:
                     behind = self._to_upstream()
                     wait_for_url(
@@ -130,7 +130,7 @@ class LiveSession(Session):
                         self.progress,
                         UPSTREAM_API_KEY_VARIABLE,
                     )
-                    self._behind_offers = self._look(self._to_upstream(), UPSTREAM + STEP)
+                    self._behind_offers = self._look(self._to_upstream(), UPSTREAM + CAPABILITIES)
                 self._look_at(server)
                 if self._steps & LONG_PROMPT_STEPS:
                     check_context(self._bench(self.client(server), plan))

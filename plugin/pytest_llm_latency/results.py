@@ -741,6 +741,7 @@ class ReportResult:
 
 
 UPSTREAM = "upstream-"
+CAPABILITIES = "capabilities"  # the step of the look at the server, which is no test
 
 
 class Lab(Protocol):
