@@ -136,25 +136,25 @@ class GradedLab:
         self._files = Files(directory, max_bytes)
         self._log = log
         self._extra: dict[str, list[Verdict]] = {}
-        self._index: RunIndex | None = None
+        self.index: RunIndex | None = None  # None: the directory has no run.json
         if self._files.exists(RUN_FILE):
-            self._index = RunIndex.parse(self._files.read_text(RUN_FILE))
+            self.index = RunIndex.parse(self._files.read_text(RUN_FILE))
 
     @property
     def level(self) -> Level:
         """What the verdicts stand on."""
-        return "contract" if self._index is None else "evidence"
+        return "contract" if self.index is None else "evidence"
 
     def extra(self, step: str, judged: Sequence[Verdict]) -> list[Verdict]:
         """The step's further verdicts, given the relations' (`judged`)."""
         verdicts = list(self._extra.get(step, ()))
-        if self._index is not None:
+        if self.index is not None:
             verdicts.append(self._same_verdicts(step, judged))
         return verdicts
 
     def _same_verdicts(self, step: str, judged: Sequence[Verdict]) -> Verdict:
-        assert self._index is not None
-        found = self._index.step(step).get("verdicts")
+        assert self.index is not None
+        found = self.index.step(step).get("verdicts")
         expected = json.loads(json.dumps([asdict(verdict) for verdict in judged]))
         difference = first_difference(found, expected, f"{RUN_FILE}: verdicts")
         return relations.graded(step, "run.json has these verdicts", difference)
@@ -162,10 +162,10 @@ class GradedLab:
     # --- evidence: the run's own recordings ---
 
     def _recordings(self, step: str) -> dict[str, Recording]:
-        assert self._index is not None
+        assert self.index is not None
         prefix = f"{EVIDENCE}/{step}/"
         recordings = {}
-        for name in self._index.names(step):
+        for name in self.index.names(step):
             if name.startswith(prefix) and not name.endswith(POLLS):
                 recording = load(self._files.read_text(name), name)
                 leg = name.removeprefix(prefix).removesuffix(".jsonl")
@@ -190,8 +190,8 @@ class GradedLab:
 
         `expected` has each artifact as its evidence gives it; `also` names other files.
         """
-        assert self._index is not None
-        problem = self._index.problem(step, (*expected, *also), self._files.read_bytes)
+        assert self.index is not None
+        problem = self.index.problem(step, (*expected, *also), self._files.read_bytes)
         difference = None
         for name, content in expected.items():
             if name.endswith(".json"):
@@ -208,21 +208,21 @@ class GradedLab:
 
     def _first_tokens(self, step: str, derived: Any) -> None:
         """What run.json alone has of a step."""
-        assert self._index is not None
-        found = self._index.step(step).get("first_token_ms")
+        assert self.index is not None
+        found = self.index.step(step).get("first_token_ms")
         difference = first_difference(found, derived, f"{RUN_FILE}: first_token_ms")
         self._extra[step].append(
             relations.graded(step, "run.json has these first tokens", difference)
         )
 
     def _parsed(self, name: str) -> Any:
-        return self._files.parse(name) if self._index else self._files.parse_by_hand(name)
+        return self._files.parse(name) if self.index else self._files.parse_by_hand(name)
 
     # --- the steps ---
 
     def server(self) -> ServerResult:
         """Step 1."""
-        if self._index is None:
+        if self.index is None:
             health, props = (
                 Reply(200, self._files.read_bytes(name), 0.0)
                 for name in ("health.json", "props.json")
@@ -232,8 +232,8 @@ class GradedLab:
             return ServerResult(health, props)
         result = self._derived("server", results.server_result)
         self._proven("server", {name: reply.body for name, reply in result.files()})
-        if self._index.has(CAPABILITIES):
-            problem = self._index.problem(CAPABILITIES, (), self._files.read_bytes)
+        if self.index.has(CAPABILITIES):
+            problem = self.index.problem(CAPABILITIES, (), self._files.read_bytes)
             self._extra["server"].append(
                 relations.graded("server", "the look at the server is unchanged", problem)
             )
@@ -243,7 +243,7 @@ class GradedLab:
         """Step 2."""
         raw, chunks = self._files.read_bytes("sse_raw.txt"), self._files.chunks()
         program = relations.sse_program(self._files.read_bytes("sse.py"))
-        if self._index is None:
+        if self.index is None:
             self._extra["sse"] = [program]
             request = Request("POST", "", {}, {})
             recording = Recording(
@@ -262,7 +262,7 @@ class GradedLab:
         """Step 3."""
         found = self._parsed("ttft.json")
         self._extra["ttft"] = [relations.runs_differ(found)]
-        if self._index is None:
+        if self.index is None:
             self._extra["ttft"].append(relations.five_runs(found))
             return TtftResult(found)
         result = self._derived("ttft", results.ttft_result)
@@ -273,7 +273,7 @@ class GradedLab:
     def prefill(self) -> PrefillResult:
         """Step 4."""
         found = self._parsed("prefill.json")
-        if self._index is None:
+        if self.index is None:
             self._extra["prefill"] = [relations.lab_documents(found)]
             return PrefillResult(found, {})
         result = self._derived("prefill", results.prefill_result)
@@ -283,7 +283,7 @@ class GradedLab:
     def cache(self) -> CacheResult:
         """Step 5."""
         found = self._parsed("cache.json")
-        if self._index is None:
+        if self.index is None:
             return CacheResult(found, {})
         result = self._derived("cache", results.cache_result)
         self._proven("cache", {"cache.json": dump(result.cache)})
@@ -292,12 +292,12 @@ class GradedLab:
     def sentence(self) -> SentenceResult:
         """Step 6."""
         found = self._parsed("sentence.json")
-        if self._index is None:
+        if self.index is None:
             self._extra["sentence"] = [relations.is_first_sentence(found)]
             return SentenceResult(found)
         result = self._derived("sentence", self._sentence_result)
         self._proven("sentence", {"sentence.json": dump(result.sentence)})
-        spoken = self._index.step("sentence").get("speech")
+        spoken = self.index.step("sentence").get("speech")
         derived = json.loads(json.dumps(result.speech and asdict(result.speech)))
         difference = first_difference(spoken, derived, f"{RUN_FILE}: speech")
         self._extra["sentence"].append(
@@ -312,12 +312,12 @@ class GradedLab:
         log = self._files.read_bytes(SERVER_LOG) if exists else self._log()
         if log is not None and log.startswith((b"\xff\xfe", b"\xfe\xff")):
             log = log.decode("utf-16", "replace").encode("utf-8")  # PowerShell's `>`
-        if self._index is None:
+        if self.index is None:
             source = "the server's log" if log is not None else None
             line = cancel_line(log) if log is not None else None
             self._extra["cancel"] = [relations.lab_limit(found)]
             return CancelResult(found, (), None, None, source, line, None)
-        entry = self._index.step("cancel")
+        entry = self.index.step("cancel")
         spans = check_spans(entry.get("cases"))
         result = self._derived(
             "cancel", lambda recordings: self._cancel("cancel", recordings, log, spans, entry)
@@ -337,15 +337,15 @@ class GradedLab:
     def upstream(self, step: str) -> Any | None:
         """The step at the server behind, where the run has measured it."""
         name = results.UPSTREAM + step
-        if self._index is None or not self._index.has(name):
+        if self.index is None or not self.index.has(name):
             return None
-        if self._index.step(name)["run"] != self._index.step(step)["run"]:
+        if self.index.step(name)["run"] != self.index.step(step)["run"]:
             return None  # of an earlier run
-        problem = self._index.problem(name, (), self._files.read_bytes)
+        problem = self.index.problem(name, (), self._files.read_bytes)
         if problem is not None:
             raise ArtifactError(problem)
         if step == "cancel":
-            entry = self._index.step(name)
+            entry = self.index.step(name)
             return self._derived(
                 name, lambda recordings: self._cancel(name, recordings, None, {}, entry)
             )
@@ -355,14 +355,14 @@ class GradedLab:
 
     def upstream_words(self, step: str) -> str | None:
         """Why the run could not measure the step at the server behind; None: it says nothing."""
-        words = self._index.step(step).get("upstream_words") if self._index is not None else None
+        words = self.index.step(step).get("upstream_words") if self.index is not None else None
         return None if words is None else str(words)
 
     def _sentence_result(self, recordings: dict[str, Recording]) -> SentenceResult:
         """By the rule and the rate that the run chose."""
-        assert self._index is not None
-        chosen = self._index.option("sentence", "sentence")
-        rate = self._index.option("sentence", "speech_wpm")
+        assert self.index is not None
+        chosen = self.index.option("sentence", "sentence")
+        rate = self.index.option("sentence", "speech_wpm")
         rule: Rule = "careful" if chosen == "careful" else "plain"
         return results.sentence_result(recordings, rule, float(rate))
 
@@ -400,9 +400,9 @@ class GradedLab:
         return results.cancel_result(recordings, cases, None if source is None else str(source))
 
     def _polls(self, step: str, name: str) -> list[Poll]:
-        assert self._index is not None
+        assert self.index is not None
         file = f"{EVIDENCE}/{step}/{name}{POLLS}"
-        if file not in self._index.names(step):
+        if file not in self.index.names(step):
             raise ArtifactError(f"{file}: is not listed in {RUN_FILE}")
         try:
             return load_polls(self._files.read_text(file))
@@ -413,9 +413,9 @@ class GradedLab:
         """Step 8."""
         found = self._files.parse("report.json")
         expected = report_of(*(self._parsed(name) for name in REPORT_SOURCES))
-        if self._index is not None:
+        if self.index is not None:
             self._proven("report", {"report.json": dump(expected)})
-            problem = self._index.mixed(REPORT_SOURCES)
+            problem = self.index.mixed(REPORT_SOURCES)
             self._extra["report"].append(
                 relations.graded("report", "all sources are of one run", problem)
             )

@@ -11,7 +11,8 @@ from collections.abc import Callable, Generator
 import pytest
 
 from .errors import LatencyError
-from .report.terminal import inert, write_comparison
+from .report.inert import inert
+from .report.terminal import write_comparison
 from .targets import Targets, send_to_controller
 
 

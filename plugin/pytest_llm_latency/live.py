@@ -24,7 +24,8 @@ from .options import UPSTREAM_API_KEY_VARIABLE, Settings
 from .plan import Plan
 from .recording import Recording
 from .relations import Verdict
-from .report.terminal import Lines, ProgressLine, inert, write_summary
+from .report.inert import inert
+from .report.terminal import Lines, ProgressLine, write_summary
 from .results import CAPABILITIES, UPSTREAM, Lab
 from .rundir import RunDirectory
 from .server.logs import FileLog, RunLog
@@ -36,6 +37,7 @@ from .timeline import count_in
 
 LONG_PROMPT_STEPS = frozenset(("prefill", "cache", "cancel", "report"))
 LIVE_LOG = ".server.log"
+PAGE = "report.html"
 # What is compared between targets, by the file it stands in; the names are those of report.json
 # where it has them.
 FIGURES: Mapping[str, Mapping[str, Callable[[Any], float | None]]] = {
@@ -338,7 +340,8 @@ class LiveSession(Session):
         """Write the table."""
         notes = self.run.notes()
         facts = self._facts_lines()
-        write_summary(reporter, title, facts, self.basis, self._verdicts, notes, self.run.path)
+        places = [("files", str(self.run.path)), *self._places()]
+        write_summary(reporter, title, facts, self.basis, self._verdicts, notes, places)
 
     def finish(self) -> str | None:
         """Write run.json a last time; give what went wrong."""
@@ -348,7 +351,8 @@ class LiveSession(Session):
             self.run.save()
         except LatencyError as error:
             return str(error)
-        return None
+        path = self.settings.page or self.run.path / PAGE
+        return self._make_page(path, self.run.path)
 
     def end(self) -> None:
         """Give the directory free."""

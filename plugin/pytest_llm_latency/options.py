@@ -61,6 +61,7 @@ class Settings:
     inconclusive: str
     sentence: Rule
     speech_wpm: float
+    page: Path | None
     body: Mapping[str, Any]
     deadlines_s: Mapping[str, float]
     budget_tokens: int | None
@@ -296,6 +297,12 @@ OPTIONS = (
         metavar="DIR",
     ),
     Option("grade", _path, "grade DIR from its files alone, without a server", metavar="DIR"),
+    Option(
+        "page",
+        _path,
+        "write the page there (default: report.html in the run's directory; a grading writes none)",
+        metavar="FILE",
+    ),
     Option("kb", _path, "directory of at least 12 Markdown documents", metavar="DIR"),
     Option("log", _path, "the server's log file", metavar="FILE"),
     Option("log_command", _text, "command that prints the server's log", metavar="CMD"),

@@ -361,6 +361,12 @@ class CacheResult:
         legs = (self.cache.first, self.cache.second, self.cache.changed_prefix)
         return all(leg.prompt_n is not None for leg in legs)
 
+    def reused(self, leg: str) -> int | None:
+        """Prompt tokens that a leg took from the cache, the median of its rounds; None where it
+        is not told."""
+        rounds = self.legs.get(leg, ())
+        return _median_count([one.cache_n for one in rounds]) if rounds else None
+
     def hits(self, cold: str) -> bool:
         """Whether the counts show that the second leg was cached and the leg `cold` was not: a
         front that all prompts share, the template's, is no hit."""

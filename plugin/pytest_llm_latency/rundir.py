@@ -66,6 +66,20 @@ class RunIndex:
             raise ArtifactError(f"{RUN_FILE}: the run has not measured the step {step!r}")
         return entry
 
+    def steps(self) -> list[str]:
+        """The steps that were measured."""
+        return list(self._index["steps"])
+
+    def failures(self) -> Mapping[str, Mapping[str, Any]]:
+        """The entries of the steps that a later run failed to measure."""
+        failures: Mapping[str, Mapping[str, Any]] = self._index["failures"]
+        return failures
+
+    def newest(self) -> Mapping[str, Any]:
+        """The facts of the newest run, its id first."""
+        run = str(self._index.get("run"))
+        return {"run": run, **self._index["runs"].get(run, {})}
+
     def option(self, step: str, name: str) -> Any:
         """An option of the run that measured the step; None where it is not told."""
         options = self._index["runs"].get(self.step(step)["run"], {}).get("options")

@@ -6,6 +6,7 @@ One that measures is in `live.py`: a grading must not even import what can open 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from .errors import ConfigError, LatencyError
+from .errors import ArtifactError, ConfigError, LatencyError
 from .grade import Files, GradedLab
 from .options import Settings
 from .plan import Plan
 from .relations import JUDGES, Verdict, told_apart, upstream_words
-from .report.terminal import Lines, inert, write_summary
+from .report.inert import inert
+from .report.terminal import Lines, write_summary
 from .results import Lab
 from .server.logs import CommandLog, FileLog, Log
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 TARGET = "llm_target"
 NEEDS_A_SERVER = "this test measures a server, which a grading (--llm-grade) does not have"
+NEEDS_REPORT = "it needs the extra `report`: pip install 'pytest-llm-latency[report]'"
 LEVEL_WORDS = {
     "evidence": "evidence: every value is derived again from the recorded bytes",
     "contract": "artifacts alone (it has no run.json): the contract's form and relations",
@@ -51,6 +54,9 @@ class Session:
         self._reporter = config.pluginmanager.getplugin("terminalreporter")
         self._verdicts: list[Verdict] = []
         self._lab: Lab | None = None
+        self._page: str | None = None  # where it is, or why it is not
+        if settings.page is not None and not page_can_be_made():
+            raise ConfigError(f"{settings.sources['page']}: {NEEDS_REPORT}")
 
     def header(self) -> list[str]:
         """Lines for the top of the run."""
@@ -124,12 +130,38 @@ class Session:
         """Keep what the tests have added; give what went wrong."""
         return None
 
+    def _make_page(
+        self, path: Path, directory: Path, verdicts: Sequence[Verdict] | None = None
+    ) -> str | None:
+        """Write the page of a directory; give what went wrong. Where it cannot be made, none that
+        is older is left in its place."""
+        if page_can_be_made():
+            from .report import page  # only here: it takes a while
+
+            try:
+                page.write(path, directory, self.settings.max_bytes, verdicts)
+            except ArtifactError as error:
+                self._page = f"not made: {error}"
+            else:
+                self._page = str(path)
+                return None
+        else:
+            self._page = f"not made: {NEEDS_REPORT}"
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        # Nobody asked for it: then it decides nothing.
+        return f"page {self._page}" if self.settings.page is not None else None
+
+    def _places(self) -> list[tuple[str, str]]:
+        """(what, where) of what was written."""
+        return [("page", self._page)] if self._page is not None else []
+
     def end(self) -> None:
         """Give back what the session holds."""
 
 
 class GradeSession(Session):
-    """Grades a directory; opens no connection and writes nothing."""
+    """Grades a directory; opens no connection, and writes nothing but a page that is asked for."""
 
     def __init__(self, config: pytest.Config, settings: Settings, directory: Path) -> None:
         """Raises ConfigError, ArtifactError if there is nothing to grade."""
@@ -170,7 +202,26 @@ class GradeSession(Session):
     def summarize(self, reporter: pytest.TerminalReporter | Lines, title: str) -> None:
         """Write the table."""
         facts = f"{self._directory}, by its {LEVEL_WORDS[self.basis]}"
-        write_summary(reporter, title, [f"graded: {facts}"], self.basis, self._verdicts, [], None)
+        write_summary(
+            reporter,
+            title,
+            [f"graded: {facts}"],
+            self.basis,
+            self._verdicts,
+            [],
+            self._places(),
+        )
+
+    def finish(self) -> str | None:
+        """Write the page, where one is asked for."""
+        if self.settings.page is None:
+            return None
+        return self._make_page(self.settings.page, self._directory, self._verdicts)
+
+
+def page_can_be_made() -> bool:
+    """Whether the extra `report` is installed."""
+    return all(map(importlib.util.find_spec, ("altair", "jinja2", "vl_convert")))
 
 
 def target_names(urls: Sequence[str]) -> list[str]:

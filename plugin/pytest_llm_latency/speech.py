@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from .sentences import Rule, all_ends
 from .timeline import Piece
@@ -43,25 +44,43 @@ class Speech:
         )
 
 
+@dataclass(frozen=True)
+class Utterance:
+    """One sentence as it is spoken: complete at `ready_ms`, spoken from `start_ms` to `end_ms`."""
+
+    text: str
+    ready_ms: float
+    start_ms: float
+    end_ms: float
+
+
+def utterances(
+    pieces: Sequence[Piece], rule: Rule, words_per_minute: float
+) -> tuple[Utterance, ...]:
+    """The sentences of an answer, each spoken as soon as it is complete and the one before is
+    over. `pieces` must not be empty."""
+    text = "".join(piece.text for piece in pieces)
+    spoken: list[Utterance] = []
+    for start, end, known in all_ends(text, rule):
+        ready_ms = _moment(pieces, known)
+        start_ms = max(ready_ms, spoken[-1].end_ms) if spoken else ready_ms
+        end_ms = start_ms + _words_in(text[start:end]) * 60_000.0 / words_per_minute
+        spoken.append(Utterance(text[start:end], ready_ms, start_ms, end_ms))
+    return tuple(spoken)
+
+
 def speech(pieces: Sequence[Piece], rule: Rule, words_per_minute: float) -> Speech:
     """How an answer would be spoken. `pieces` must not be empty."""
-    text = "".join(piece.text for piece in pieces)
-    moments: list[float] = []
-    spoken_ms: list[float] = []
-    for start, end, known in all_ends(text, rule):
-        moments.append(_moment(pieces, known))
-        spoken_ms.append(_words_in(text[start:end]) * 60_000.0 / words_per_minute)
+    spoken = utterances(pieces, rule, words_per_minute)
     silent_ms, silent_before, delay_ms = 0.0, None, 0.0
-    done_ms, needed_ms = moments[0], moments[0]
-    for number, (ready_ms, before_ms) in enumerate(zip(moments[1:], spoken_ms), 2):
-        done_ms += before_ms
-        needed_ms += before_ms
-        if ready_ms - done_ms > silent_ms:
-            silent_ms, silent_before = ready_ms - done_ms, number
-        delay_ms = max(delay_ms, ready_ms - needed_ms)
-        done_ms = max(done_ms, ready_ms)
+    needed_ms = spoken[0].ready_ms
+    for number, (before, one) in enumerate(pairwise(spoken), 2):
+        if one.start_ms - before.end_ms > silent_ms:
+            silent_ms, silent_before = one.start_ms - before.end_ms, number
+        needed_ms += before.end_ms - before.start_ms
+        delay_ms = max(delay_ms, one.ready_ms - needed_ms)
     return Speech(
-        words_per_minute, len(moments), round(silent_ms, 3), silent_before, round(delay_ms, 3)
+        words_per_minute, len(spoken), round(silent_ms, 3), silent_before, round(delay_ms, 3)
     )
 
 

@@ -35,7 +35,8 @@ class Timeline:
     hold the answer only; `reasoning_field` is the name under which reasoning came, None: none did.
     `timings` and `usage` are the last the server sent, empty if none. `error` is the server's
     words for a failure, or ours for bytes that are no answer. `total_ms` is the last read (the one
-    with `[DONE]`, where it came); None: nothing came. Times that are less than `jitter_ms` apart
+    with `[DONE]`, where it came); None: nothing came. `connect_ms` is what opening the connection
+    took before all that. Times that are less than `jitter_ms` apart
     are the same as far as this reader can say; `cpu_wait_ms` is how long it had to wait for a
     core. `prompt` is what was asked, as text.
     """
@@ -49,6 +50,7 @@ class Timeline:
     finish_reason: str | None = None
     done: bool = False
     closed_at_ms: float | None = None
+    connect_ms: float | None = None
     error: str | None = None
     jitter_ms: float = 0.0
     cpu_wait_ms: float | None = None
@@ -252,6 +254,7 @@ def derive(recording: Recording) -> Timeline:
         finish_reason=finish_reason,
         done=done,
         closed_at_ms=recording.end.t_ms if recording.end.kind == "closed" else None,
+        connect_ms=recording.connect_ms,
         error=error,
         jitter_ms=recording.jitter_ms,
         cpu_wait_ms=recording.cpu_wait_ms,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import unicodedata
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pytest
 
 from ..relations import Verdict
+from .inert import inert
 
 _SAVE, _RESTORE, _ERASE = "\x1b7", "\x1b8", "\x1b[K"
 _MARKS = {
@@ -18,15 +17,6 @@ _MARKS = {
     "inconclusive": ("INCONCLUSIVE", {"yellow": True}),
     "not measurable": ("not measurable", {"yellow": True}),
 }
-
-
-def inert(text: str) -> str:
-    """Text of a model or a server that cannot do anything to a terminal: one line, and no
-    control, format or bidirectional characters."""
-    return "".join(
-        character if unicodedata.category(character)[0] != "C" else "\N{REPLACEMENT CHARACTER}"
-        for character in text.replace("\n", " ")
-    )
 
 
 class ProgressLine:
@@ -85,9 +75,9 @@ def write_summary(
     basis: str,
     verdicts: Sequence[Verdict],
     notes: Sequence[tuple[str, str]],
-    directory: Path | None,
+    places: Sequence[tuple[str, str]],
 ) -> None:
-    """The table: step, relation, numbers, verdict; then notes, and where the files are."""
+    """The table: step, relation, numbers, verdict; then notes, and (what, where) of `places`."""
     reporter.write_sep("=", title)
     for fact in facts:
         reporter.write_line(inert(fact))
@@ -106,8 +96,8 @@ def write_summary(
         reporter.write_line(f"  {inert(verdict.numbers if why is None else why.sentence)}")
     for step, note in notes:
         reporter.write_line(f"note: {inert(step)}: {inert(note)}")
-    if directory is not None:
-        reporter.write_line(f"files: {inert(str(directory))}")
+    for what, where in places:
+        reporter.write_line(f"{what}: {inert(where)}")
 
 
 # (what is compared, its numerator, its denominator): in one target each, or, without a
