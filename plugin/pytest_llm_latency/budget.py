@@ -52,7 +52,7 @@ class Budget:
 
     def ms(self, phase: Phase) -> float:
         """How long a phase took; 0 where the request had none."""
-        return sum(part.ms for part in self.parts if part.phase == phase)
+        return sum((part.ms for part in self.parts if part.phase == phase), 0.0)
 
     @property
     def first_sentence_ms(self) -> float:

@@ -68,8 +68,9 @@ class MeasuringHooks:
         return report
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """The tables of verdicts."""
+        """The tables of verdicts, and what a CI job shows."""
         self._targets.summarize(terminalreporter)
+        self._targets.tell_ci(terminalreporter)
         write_comparison(terminalreporter, self._targets.figures())
 
     @pytest.hookimpl(tryfirst=True)

@@ -25,7 +25,7 @@ from .plan import Plan
 from .recording import Recording
 from .relations import Verdict
 from .report.inert import inert
-from .report.terminal import Lines, ProgressLine, write_summary
+from .report.terminal import ProgressLine
 from .results import CAPABILITIES, UPSTREAM, Lab
 from .rundir import RunDirectory
 from .server.logs import FileLog, RunLog
@@ -323,6 +323,7 @@ class LiveSession(Session):
 
     def reported(self, step: str, report: pytest.TestReport) -> None:
         """Keep the outcome of a step's test."""
+        super().reported(step, report)
         self.progress("")
         if report.when == "call" or report.outcome != "passed":
             self.run.finish_step(step, outcome=report.outcome)
@@ -336,12 +337,11 @@ class LiveSession(Session):
                 found |= {key: value(artifact) for key, value in parts.items()}
         return {key: value for key, value in found.items() if value is not None}
 
-    def summarize(self, reporter: pytest.TerminalReporter | Lines, title: str) -> None:
-        """Write the table."""
-        notes = self.run.notes()
-        facts = self._facts_lines()
-        places = [("files", str(self.run.path)), *self._places()]
-        write_summary(reporter, title, facts, self.basis, self._verdicts, notes, places)
+    def _notes(self) -> list[tuple[str, str]]:
+        return self.run.notes()
+
+    def _places(self) -> list[tuple[str, str]]:
+        return [("files", str(self.run.path)), *super()._places()]
 
     def finish(self) -> str | None:
         """Write run.json a last time; give what went wrong."""

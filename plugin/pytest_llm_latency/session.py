@@ -16,9 +16,11 @@ import pytest
 
 from .errors import ArtifactError, ConfigError, LatencyError
 from .grade import Files, GradedLab
+from .numbers import Number, numbers
 from .options import Settings
 from .plan import Plan
 from .relations import JUDGES, Verdict, told_apart, upstream_words
+from .report import ci
 from .report.inert import inert
 from .report.terminal import Lines, write_summary
 from .results import Lab
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from .server.ways import Server
 
 TARGET = "llm_target"
+LAB_STEPS = frozenset(("server", "report", *JUDGES))
 NEEDS_A_SERVER = "this test measures a server, which a grading (--llm-grade) does not have"
 NEEDS_REPORT = "it needs the extra `report`: pip install 'pytest-llm-latency[report]'"
 LEVEL_WORDS = {
@@ -53,6 +56,7 @@ class Session:
         self.settings = settings
         self._reporter = config.pluginmanager.getplugin("terminalreporter")
         self._verdicts: list[Verdict] = []
+        self._errors: dict[str, str] = {}  # of tests that failed without a verdict, by step
         self._lab: Lab | None = None
         self._page: str | None = None  # where it is, or why it is not
         if settings.page is not None and not page_can_be_made():
@@ -117,10 +121,42 @@ class Session:
 
     def reported(self, step: str, report: pytest.TestReport) -> None:
         """A step's test has ended."""
+        if report.failed and not any(verdict.step == step for verdict in self._verdicts):
+            self._errors[step] = report.longreprtext
+
+    def verdicts_of(self, step: str) -> list[Verdict]:
+        """What was judged in a step."""
+        return [verdict for verdict in self._verdicts if verdict.step == step]
+
+    def numbers(self, step: str) -> dict[str, Number]:
+        """All numbers of a step of the lab; none where it could not be measured."""
+        # What was judged was measured: asking again must measure nothing.
+        if self._lab is None or step not in LAB_STEPS or not self.verdicts_of(step):
+            return {}
+        return numbers(step, getattr(self._lab, step)())
+
+    def annotations(self) -> list[str]:
+        """Lines by which a CI job points at what is wrong."""
+        return ci.commands(self._verdicts, self._errors)
+
+    def markdown(self, title: str) -> str:
+        """The summary for a CI job."""
+        facts, notes = self._facts_lines(), self._notes()
+        return ci.markdown(title, facts, self._verdicts, self._errors, notes)
+
+    def _facts_lines(self) -> list[str]:
+        """What was measured, or graded."""
+        return []
+
+    def _notes(self) -> list[tuple[str, str]]:
+        """(step, remark)."""
+        return []
 
     def summarize(self, reporter: pytest.TerminalReporter | Lines, title: str) -> None:
         """Write the table."""
-        raise NotImplementedError
+        facts, notes = self._facts_lines(), self._notes()
+        places = self._places()
+        write_summary(reporter, title, facts, self.basis, self._verdicts, notes, places)
 
     def figures(self) -> Mapping[str, float]:
         """Numbers of this run to put beside those of other targets."""
@@ -199,18 +235,8 @@ class GradeSession(Session):
         named = [replace(verdict, step=step) for verdict in verdicts]
         return super().told_apart(step, verdicts) if words is None else told_apart(named, words)
 
-    def summarize(self, reporter: pytest.TerminalReporter | Lines, title: str) -> None:
-        """Write the table."""
-        facts = f"{self._directory}, by its {LEVEL_WORDS[self.basis]}"
-        write_summary(
-            reporter,
-            title,
-            [f"graded: {facts}"],
-            self.basis,
-            self._verdicts,
-            [],
-            self._places(),
-        )
+    def _facts_lines(self) -> list[str]:
+        return [f"graded: {self._directory}, by its {LEVEL_WORDS[self.basis]}"]
 
     def finish(self) -> str | None:
         """Write the page, where one is asked for."""

@@ -5,16 +5,21 @@ know what is measured.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .costs import Costs
 from .errors import ConfigError
+from .numbers import Number
 from .options import Settings
+from .relations import Verdict
+from .report import ci
 from .report.terminal import Lines, write_comparison
 from .session import GradeSession, Session, step_of, target_names, target_of
 
@@ -53,8 +58,34 @@ class Targets:
     def reported(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """An item's test has ended."""
         session = self._sessions.get(target_of(item))
-        if session is not None:  # it could be made
-            session.reported(step_of(item), report)
+        if session is None:  # it could not be made
+            return
+        step = step_of(item)
+        session.reported(step, report)
+        if report.when == "call":
+            self._tell_reports(item, report, session.verdicts_of(step), session.numbers(step))
+
+    def _tell_reports(
+        self,
+        item: pytest.Item,
+        report: pytest.TestReport,
+        verdicts: Sequence[Verdict],
+        numbers: Mapping[str, Number],
+    ) -> None:
+        """Verdicts and numbers for the reports of others: properties of a JUnit file's test case
+        (which come with its teardown), a table in pytest-html's."""
+        properties = [
+            *((f"{one.step}: {one.relation}", one.outcome) for one in verdicts),
+            *((name, "" if value is None else value) for name, value in numbers.items()),
+        ]
+        item.user_properties.extend(properties)
+        report.user_properties.extend(properties)
+        if self._config.pluginmanager.hasplugin("html") and properties:
+            from pytest_html import extras
+
+            table = extras.html(ci.html_table(verdicts, numbers))
+            # pytest-html's own attribute
+            setattr(report, "extras", [*getattr(report, "extras", []), table])  # noqa: B010
 
     def _make(self, name: str) -> Session:
         settings = self._settings
@@ -86,11 +117,27 @@ class Targets:
     def summarize(self, reporter: pytest.TerminalReporter | Lines) -> None:
         """Write the table of every target."""
         for name, session in self.made():
-            session.summarize(reporter, f"LLM latency, {name}" if name else "LLM latency")
+            session.summarize(reporter, _title(name))
+
+    def tell_ci(self, reporter: pytest.TerminalReporter | Lines) -> None:
+        """Where this runs in a GitHub workflow: its job's summary, and its annotations."""
+        summary = os.environ.get("GITHUB_STEP_SUMMARY")
+        for name, session in self.made():
+            if summary:
+                problem = ci.append_summary(Path(summary), session.markdown(_title(name)))
+                if problem is not None:
+                    reporter.write_line(problem)
+            if os.environ.get("GITHUB_ACTIONS") == "true":
+                for line in session.annotations():
+                    reporter.write_line(line)
 
     def figures(self) -> dict[str, Mapping[str, float]]:
         """What each target gave, by name."""
         return {name: session.figures() for name, session in self.made() if name}
+
+
+def _title(target: str) -> str:
+    return f"LLM latency, {target}" if target else "LLM latency"
 
 
 def _check_several(settings: Settings) -> None:
@@ -153,6 +200,7 @@ def send_to_controller(config: pytest.Config, targets: Targets) -> None:
     """From a worker: what its controller shall show."""
     lines = Lines()
     targets.summarize(lines)
+    targets.tell_ci(lines)
     config.workeroutput[OUTPUT] = {  # type: ignore[attr-defined]
         "text": lines.text(),
         "figures": targets.figures(),

@@ -16,15 +16,16 @@ from gettext import NullTranslations
 from pathlib import Path
 from typing import Any, TypeVar
 
-import altair as alt
 import jinja2
 import vl_convert
+from altair.utils.schemapi import SchemaValidationError
 from markupsafe import Markup
 
 from .. import budget
 from ..causes import Cause
 from ..errors import ArtifactError, LatencyError
 from ..grade import NONSENSE, GradedLab
+from ..numbers import Number, numbers
 from ..relations import Outcome, Verdict, count, milliseconds
 from ..results import (
     CacheResult,
@@ -104,7 +105,7 @@ def write(
     are given. Raises ArtifactError."""
     try:
         text = render(read(directory, max_bytes, verdicts), language or NullTranslations())
-    except (*NONSENSE, jinja2.TemplateError, alt.SchemaValidationError) as error:
+    except (*NONSENSE, jinja2.TemplateError, SchemaValidationError) as error:
         # Files may hold anything; whatever the page stumbles over is theirs.
         raise ArtifactError(f"{directory}: no page can be made of it: {error!r}") from None
     write_all({path: text.encode("utf-8")})
@@ -205,6 +206,16 @@ def render(story: Story, language: NullTranslations) -> str:
         else ()
     )
     closes = _closes(story.cancel)
+    found: dict[str, Number] = {}
+    for step in STEPS:
+        result = getattr(story, step, None)
+        if result is not None:
+            found |= numbers(step, result)
+    for bar in bars:
+        found |= {f"budget.{bar.name}.{phase}": bar.ms(phase) for phase in budget.PHASES}
+        found[f"budget.{bar.name}.first_sentence_ms"] = bar.first_sentence_ms
+    if line is not None:
+        found |= {f"prefill.fit.{n}": line.ttft_ms(n) for n in budget.PROMPT_TOKENS}
     specs: dict[str, charts.Spec] = {}
     if bars:
         specs["budget-chart"] = charts.voice_budget(bars, say)
@@ -228,15 +239,15 @@ def render(story: Story, language: NullTranslations) -> str:
         phases=[phase for phase in budget.PHASES if any(bar.ms(phase) for bar in bars)],
         levers=budget.levers(story.cache, story.prefill, story.sentence),
         fit=line,
+        numbers=found,
         prompt_tokens=budget.PROMPT_TOKENS,
         legs=_legs(story.cache),
         spoken=spoken,
         closes=closes,
         until=(charts.UNTIL_CLOSE, charts.UNTIL_IDLE),
         raw=_raw(story.sse),
-        reads=len({piece.t_ms for piece in story.sse.timeline.pieces}) if story.sse else 0,
         text_characters=TEXT_CHARACTERS,
-        server=story.facts.get("server"),
+        server=_server_line(story.facts.get("server")),
         facts=list(_flat(story.facts)),
         specs=specs,
         scripts=scripts,
@@ -266,6 +277,12 @@ def _policy(scripts: Sequence[str]) -> str:
         for script in scripts
     )
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:"
+
+
+def _server_line(server: Any) -> str:
+    """Which server it was, as far as run.json tells."""
+    known = server if isinstance(server, Mapping) else {}
+    return " · ".join(str(known[name]) for name in ("url", "model") if known.get(name))
 
 
 def _outcomes(steps: Sequence[StepView]) -> dict[str, int]:
