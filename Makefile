@@ -1,7 +1,7 @@
 # Each target makes its own virtual environment; PYTHON chooses the interpreter.
 PYTHON ?= python3
 
-.PHONY: lab test zoo slow lint bench noise clean
+.PHONY: lab test zoo page slow lint bench noise clean
 
 lab: .venv/lab.installed
 	.venv/lab/bin/python -m pytest -v
@@ -12,18 +12,22 @@ test: .venv/test.installed
 zoo: .venv/test.installed .venv/litellm.installed
 	LITELLM=$(CURDIR)/.venv/litellm/bin/litellm .venv/test/bin/python -m pytest plugin/tests -m zoo
 
+page: .venv/page.installed
+	.venv/page/bin/python -m pytest plugin/tests -m browser
+
 slow: .venv/test.installed
 	.venv/test/bin/python -m pip install -q -e '.[local]'
 	.venv/test/bin/python -m pytest plugin/tests -m slow
 
-lint: .venv/test.installed
-	.venv/test/bin/ruff check .
-	.venv/test/bin/ruff format --check .
-	.venv/test/bin/mypy
+lint: .venv/page.installed
+	.venv/page/bin/ruff check .
+	.venv/page/bin/ruff format --check .
+	.venv/page/bin/mypy
 
 bench: .venv/bench.installed
 	.venv/bench/bin/python bench/unused_plugin.py
 	.venv/bench/bin/python bench/lab_cost.py
+	.venv/bench/bin/python bench/page.py
 	.venv/bench/bin/python bench/slots_polling.py
 	.venv/bench/bin/python bench/accuracy/growth.py
 	.venv/bench/bin/python bench/accuracy/run.py
@@ -34,18 +38,24 @@ noise: .venv/bench.installed
 
 .venv/lab.installed: pyproject.toml
 	$(PYTHON) -m venv .venv/lab
-	.venv/lab/bin/python -m pip install -q -e '.[local]'
+	.venv/lab/bin/python -m pip install -q -e '.[local,report]'
 	touch $@
 
 # Not editable: what a user has.
 .venv/bench.installed: pyproject.toml plugin/pytest_llm_latency/*.py
 	$(PYTHON) -m venv .venv/bench
-	.venv/bench/bin/python -m pip install -q '.[local,bench]'
+	.venv/bench/bin/python -m pip install -q '.[local,report,browser,bench]'
 	touch $@
 
 .venv/test.installed: pyproject.toml
 	$(PYTHON) -m venv .venv/test
 	.venv/test/bin/python -m pip install -q -e '.[test]'
+	touch $@
+
+# Of its own: a page at the end of every run would make all other tests slower.
+.venv/page.installed: pyproject.toml
+	$(PYTHON) -m venv .venv/page
+	.venv/page/bin/python -m pip install -q -e '.[test,report,browser]'
 	touch $@
 
 # Of its own: what it needs would decide the versions of everything else.

@@ -53,8 +53,8 @@ def playwright() -> Iterator[Playwright]:
 
 @pytest.fixture(scope="session")
 def chromium(playwright: Playwright) -> Iterator[Browser]:
-    """Debian's Chromium."""
-    program = shutil.which("chromium")
+    """The Chromium of the system."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
     assert program is not None, "these tests need Chromium: apt-get install chromium"
     browser = playwright.chromium.launch(executable_path=program, args=list(CHROMIUM_ARGS))
     yield browser

@@ -89,6 +89,6 @@ def test_the_steps_of_the_job(
             cwd=checkout, env={**environment, **given}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{step['name']}: {done.stdout}{done.stderr}"
-    assert "cancel    the log has the task's cancel line" in summary.read_text()
+    assert "the log has the task&#x27;s cancel line" in summary.read_text()
     index = json.loads((checkout / "llm-latency" / "run.json").read_text())
     assert {entry["outcome"] for entry in index["steps"].values()} == {"passed"}
