@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from gettext import NullTranslations
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -235,6 +236,7 @@ def render(story: Story, language: NullTranslations) -> str:
         story=story,
         steps={step.name: step for step in story.steps},
         outcomes=_outcomes(story.steps),
+        wrong=_wrong(story.steps),
         bars=bars,
         phases=[phase for phase in budget.PHASES if any(bar.ms(phase) for bar in bars)],
         levers=budget.levers(story.cache, story.prefill, story.sentence),
@@ -289,6 +291,25 @@ def _outcomes(steps: Sequence[StepView]) -> dict[str, int]:
     """How many verdicts of each outcome, the bad ones first."""
     found = [verdict.outcome for step in steps for verdict in step.verdicts]
     return {outcome: found.count(outcome) for outcome in OUTCOMES}
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Verdicts of one step that are broken, or inconclusive, for the same cause."""
+
+    title: str
+    verdicts: Sequence[Verdict]
+    cause: Cause | None
+
+
+def _wrong(steps: Sequence[StepView]) -> list[Wrong]:
+    """What is wrong, the same cause said once."""
+    found = []
+    for step in steps:
+        bad = [one for one in step.verdicts if one.outcome in ("broken", "inconclusive")]
+        for (_, cause), same in groupby(bad, key=lambda one: (one.outcome, one.cause)):
+            found.append(Wrong(step.title, list(same), cause))
+    return found
 
 
 def _legs(cache: CacheResult | None) -> dict[str, str]:
