@@ -90,6 +90,8 @@ class LiveSession(Session):
         self._behind_offers = Capabilities(Dialect(settings.upstream_model, settings.body))
         facts = _facts(settings) | {"stamps": self._stamps and asdict(self._stamps)}
         self._run = RunDirectory(settings.artifacts, facts, settings.sources["artifacts"])
+        with contextlib.suppress(OSError):
+            (self._run.path / PAGE).unlink(missing_ok=True)  # it would tell of files that change
 
     @property
     def run(self) -> RunDirectory:

@@ -170,6 +170,13 @@ def _path(text: str) -> Path:
         raise ValueError("a path; there is no such user") from None
 
 
+def _page(text: str) -> Path:
+    path = _path(text)
+    if path.suffix not in (".html", ".htm") or path.is_dir():
+        raise ValueError("a file whose name ends with .html")
+    return path
+
+
 def _one_of(values: tuple[str, ...]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in values:
@@ -299,7 +306,7 @@ OPTIONS = (
     Option("grade", _path, "grade DIR from its files alone, without a server", metavar="DIR"),
     Option(
         "page",
-        _path,
+        _page,
         "write the page there (default: report.html in the run's directory; a grading writes none)",
         metavar="FILE",
     ),
@@ -391,7 +398,7 @@ def check_ini_was_found(config: pytest.Config) -> None:
     for a place to look for its ini file: `--llm-kb DIR` hides the one of this directory.
     """
     args = config.invocation_params.args
-    flags = {option.flag for option in OPTIONS if option.parse is _path}
+    flags = {option.flag for option in OPTIONS if option.parse in (_path, _page)}
     trapped = [
         (flag, value) for flag, value in pairwise(args) if flag in flags and Path(value).exists()
     ]

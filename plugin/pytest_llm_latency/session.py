@@ -169,8 +169,7 @@ class Session:
     def _make_page(
         self, path: Path, directory: Path, verdicts: Sequence[Verdict] | None = None
     ) -> str | None:
-        """Write the page of a directory; give what went wrong. Where it cannot be made, none that
-        is older is left in its place."""
+        """Write the page of a directory; give what went wrong."""
         if page_can_be_made():
             from .report import page  # only here: it takes a while
 
@@ -183,8 +182,6 @@ class Session:
                 return None
         else:
             self._page = f"not made: {NEEDS_REPORT}"
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
         # Nobody asked for it: then it decides nothing.
         return f"page {self._page}" if self.settings.page is not None else None
 

@@ -146,6 +146,7 @@ def _check_several(settings: Settings) -> None:
         "headers": "headers: they would go to all of them",
         "log": "a log: whose is it?",
         "log_command": "a log: whose is it?",
+        "page": "a page: whose is it?",
         "upstream_url": "a server behind: behind which?",
         "grade": "a directory to grade",
     }

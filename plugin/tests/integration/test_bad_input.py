@@ -52,6 +52,8 @@ def setup_error(result: pytest.RunResult) -> str:
         (["--llm-url=http://[::1"], "such as http://localhost:8080"),
         (["--llm-artifacts=~nouser/x"], "there is no such user"),
         (["--llm-server-args=--port 1"], "arguments without --port: address, port and model are chosen here"),
+        (["--llm-page=run.json"], "--llm-page: 'run.json' is not right; give a file whose name ends with .html"),
+        (["--llm-page=x.html", "--llm-url=http://127.0.0.1:1", "--llm-url=http://127.0.0.1:2"], "several targets do not go with a page"),
         (["--llm-max-bytes=0.5"], "a whole number of bytes"),
         (["--llm-url=http://host/?x=1"], "a URL without ? and #"),
         (["--llm-url=http://me:pw@host"], "give a URL without a password in it"),
