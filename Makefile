@@ -34,6 +34,7 @@ bench: .venv/bench.installed
 
 noise: .venv/bench.installed
 	.venv/bench/bin/python bench/noise/simulate.py bench/noise/series.json
+	.venv/bench/bin/python bench/noise/baseline.py bench/noise/series.json
 	.venv/bench/bin/python bench/noise/lab.py
 
 .venv/lab.installed: pyproject.toml

@@ -25,22 +25,28 @@ def estimate(messages: Sequence[Mapping[str, Any]]) -> int:
     return characters // CHARACTERS_PER_TOKEN + MESSAGE_TOKENS * len(messages)
 
 
-def planned(plan: Plan, documents: Sequence[str], steps: Collection[str]) -> tuple[int, int]:
-    """(requests, tokens) of the steps when each is measured once: what is asked and all that may
-    be answered, with the first look at the server. Repeats, where noise makes them necessary, come
-    on top."""
+def planned(
+    plan: Plan, documents: Sequence[str], steps: Collection[str], rounds: int = 1
+) -> tuple[int, int]:
+    """(requests, tokens) of the steps when each is measured once, or in `rounds` where it has
+    them: what is asked and all that may be answered, with the first look at the server. Repeats,
+    where noise makes them necessary, come on top."""
     everything = plan.with_documents(documents)
+    # Of several, the one to the letter does not count (see `steps.py`).
+    repeats = rounds + 1 if rounds > 1 else 1
     asked: dict[str, list[tuple[Messages, int]]] = {
         "sse": [(plan.short(), plan.max_tokens)],
         "ttft": [(plan.short(), plan.max_tokens)] * plan.ttft_runs,
         "prefill": [
             (plan.with_documents(documents[:docs]), plan.kb_max_tokens) for docs in plan.doc_counts
-        ],
+        ]
+        * repeats,
         "cache": [
             (plan.clearing(), plan.clearing_max_tokens),
             *[(everything, plan.kb_max_tokens)] * 4,
-        ],
-        "sentence": [(plan.sentence(), plan.sentence_max_tokens)],
+        ]
+        * repeats,
+        "sentence": [(plan.sentence(), plan.sentence_max_tokens)] * rounds,
         "cancel": [
             *[(plan.cancel(), plan.cancel_max_tokens)] * 2,
             (everything, plan.kb_max_tokens),

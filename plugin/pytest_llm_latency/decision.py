@@ -15,6 +15,7 @@ from typing import Literal
 
 ROUNDS_AT_LEAST = 2
 ROUNDS_AT_MOST = 8
+ROUNDS_TO_COMPARE = 5  # with another run: so many tell how far they scatter
 RATIO = 1.5
 _RUINED_SHARE = 0.35
 _RUINED_WIDTH = 1.5
@@ -27,9 +28,11 @@ _STEP = 0.05
 _SAME_DIRECTION_SHARE = 7 / 8
 
 
-def enough(ratios: Sequence[float], counted: bool) -> bool:
+def enough(ratios: Sequence[float], counted: bool, at_least: int = 1) -> bool:
     """Whether a further round is needless. `counted`: token counts show the effect already, and
-    times need only confirm them."""
+    times need only confirm them; `at_least` rounds are wanted in any case."""
+    if len(ratios) < at_least:
+        return False
     if len(ratios) >= ROUNDS_AT_MOST:
         return True
     return confirms(ratios) if counted else decide(ratios) is not None

@@ -145,6 +145,19 @@ class GradedLab:
         """What the verdicts stand on."""
         return "contract" if self.index is None else "evidence"
 
+    def run_of(self, step: str) -> str | None:
+        """The run that has measured the step; None where nothing says so."""
+        if self.index is None or not self.index.has(step):
+            return None
+        return str(self.index.step(step)["run"])
+
+    def problem(self, step: str) -> str | None:
+        """Why the step is not as its run left it, or that run has not passed it; None: it has, or
+        nothing can say so. Raises ArtifactError if the run has not measured it."""
+        if self.index is None:
+            return None
+        return self.index.problem(step, (), self._files.read_bytes)
+
     def extra(self, step: str, judged: Sequence[Verdict]) -> list[Verdict]:
         """The step's further verdicts, given the relations' (`judged`)."""
         verdicts = list(self._extra.get(step, ()))

@@ -19,6 +19,7 @@ from .capabilities import Capabilities, look
 from .client import Client, Deadlines, Dialect
 from .costs import Costs, planned
 from .errors import ConfigError, LatencyError
+from .figures import FIGURES
 from .lab import LiveLab
 from .options import UPSTREAM_API_KEY_VARIABLE, Settings
 from .plan import Plan
@@ -38,24 +39,6 @@ from .timeline import count_in
 LONG_PROMPT_STEPS = frozenset(("prefill", "cache", "cancel", "report"))
 LIVE_LOG = ".server.log"
 PAGE = "report.html"
-# What is compared between targets, by the file it stands in; the names are those of report.json
-# where it has them.
-FIGURES: Mapping[str, Mapping[str, Callable[[Any], float | None]]] = {
-    "ttft.json": {
-        "ttft_p50_ms": lambda ttft: ttft.ttft_p50,
-        "total_p50_ms": lambda ttft: ttft.total_p50,
-    },
-    "prefill.json": {"ttft_12docs_ms": lambda rows: rows[-1].ttft_ms},
-    "cache.json": {
-        "cold_ttft_ms": lambda cache: cache.first.ttft_ms,
-        "cache_ttft_ms": lambda cache: cache.second.ttft_ms,
-    },
-    "sentence.json": {
-        "first_sentence_ms": lambda sentence: sentence.first_sentence_ms,
-        "sentence_total_ms": lambda sentence: sentence.total_ms,
-    },
-    "cancel.json": {"cancel_idle_ms": lambda cancel: cancel.slot_idle_after_ms},
-}
 
 
 class LiveSession(Session):
@@ -106,20 +89,24 @@ class LiveSession(Session):
             f"llm-latency: server: {describe(wanted)}",
             f"llm-latency: clock: {stamps}",
             f"llm-latency: files: {self.run.path}",
+            *super().header(),
         ]
         if choose(wanted) == "url":
-            requests, tokens = planned(Plan(), self._documents, self._steps)
+            requests, tokens = self._planned(Plan())
             lines.append(
                 f"llm-latency: cost: by the lab's own plan at least {requests} requests, "
                 f"{tokens:,} tokens (by their length); more where noise makes repeats necessary"
             )
         return lines
 
+    def _planned(self, plan: Plan) -> tuple[int, int]:
+        return planned(plan, self._documents, self._steps, self.settings.rounds)
+
     @contextlib.contextmanager
     def open_server(self, args: tuple[str, ...], plan: Plan) -> Iterator[Server]:
         """Have the server, look at it, and check that the longest prompt fits."""
         check_plan(plan, self._documents)
-        self._costs.check(*planned(plan, self._documents, self._steps))
+        self._costs.check(*self._planned(plan))
         settings, live_log = self.settings, self.run.path / LIVE_LOG
         try:
             wanted = _wanted(settings, args)
@@ -243,6 +230,10 @@ class LiveSession(Session):
             **options,
         )
 
+    def keep_compared(self, step: str, facts: Mapping[str, Any]) -> None:
+        """Keep it in an entry of its own: a grading derives the step's verdicts without it."""
+        self.run.finish_step(step, compared=facts)
+
     def keep_upstream_words(self, step: str, words: str) -> None:
         """Keep, for a grading, why the server behind was not measured."""
         self.run.finish_step(step, upstream_words=words)
@@ -293,6 +284,7 @@ class LiveSession(Session):
             self.run.keep_text,
             self.settings.sentence,
             self.settings.speech_wpm,
+            self.settings.rounds,
         )
 
     def _control(self, plan: Plan) -> Bench | None:
@@ -309,6 +301,7 @@ class LiveSession(Session):
             progress=lambda text: self.progress(f"at the server behind: {text}"),
             note=lambda step, text: self.run.note(UPSTREAM + step, text),
             keep_text=lambda label, text: self.run.keep_text(UPSTREAM + label, text),
+            rounds=1,  # it is not compared with a baseline
         )
 
     def progress(self, text: str) -> None:
@@ -321,7 +314,7 @@ class LiveSession(Session):
         self.progress("")
         verdicts = self.told_apart(step, verdicts)
         self.run.add_verdicts(step, [asdict(verdict) for verdict in verdicts])
-        super().expect(step, verdicts)
+        self.fail_or_skip(verdicts, self.compared(step, verdicts))
 
     def reported(self, step: str, report: pytest.TestReport) -> None:
         """Keep the outcome of a step's test."""

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from .decision import ROUNDS_TO_COMPARE
 from .sentences import RULES, Rule
 
 INCONCLUSIVE = ("fail", "skip")
@@ -53,6 +54,9 @@ class Settings:
     server_args: tuple[str, ...]
     artifacts: Path
     grade: Path | None
+    baseline: Path | None
+    tolerance: float
+    rounds: int
     kb: Path | None
     log: Path | None
     log_command: str | None
@@ -196,6 +200,16 @@ def _positive(text: str) -> float:
     return value
 
 
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError("a share of 0 or more, such as 0.25")
+    return value
+
+
 def _whole(what: str) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not (text.isascii() and text.isdecimal()) or int(text) < 1:
@@ -309,6 +323,25 @@ OPTIONS = (
         _page,
         "write the page there (default: report.html in the run's directory; a grading writes none)",
         metavar="FILE",
+    ),
+    Option(
+        "baseline",
+        _path,
+        "put this run's ratios beside those of the run in DIR; worse ones fail",
+        metavar="DIR",
+    ),
+    Option(
+        "tolerance",
+        _share,
+        "how much worse than in the baseline a ratio may be (default: 0.25)",
+        default=0.25,
+        metavar="SHARE",
+    ),
+    Option(
+        "rounds",
+        _whole("rounds"),
+        "measure prefill, cache and sentence at least N times (default: 1; 5 with --llm-baseline)",
+        metavar="N",
     ),
     Option("kb", _path, "directory of at least 12 Markdown documents", metavar="DIR"),
     Option("log", _path, "the server's log file", metavar="FILE"),
@@ -430,6 +463,7 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
             # A user and password may stand before the host of a URL.
             shown = "the value" if option.secret else repr(re.sub(r"//[^/@]*@", "//", text))
             raise pytest.UsageError(f"{source}: {shown} is not right; give {error}") from None
+    values["rounds"] = values["rounds"] or (ROUNDS_TO_COMPARE if values["baseline"] else 1)
     values["start_timeout_s"] = values.pop("start_timeout")
     values["deadlines_s"] = values.pop("deadlines")
     values["budget_tokens"] = values.pop("budget")

@@ -39,7 +39,8 @@ from .results import (
 from .timeline import Timeline
 
 HEALTHY_WORDS = ("ok", "healthy", "up", "ready", "alive", "pass")
-Outcome = Literal["holds", "broken", "inconclusive", "not measurable"]
+# "not judged": beside a baseline that says nothing of it; it neither fails nor skips a test.
+Outcome = Literal["broken", "inconclusive", "not measurable", "not judged", "holds"]
 
 
 @dataclass(frozen=True)

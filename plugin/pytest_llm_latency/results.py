@@ -46,6 +46,7 @@ LONGER = "longer-"
 CACHE_LEGS = ("first", "second", "changed_suffix", "changed_prefix")
 CACHE_COLD = ("first", "changed_prefix")
 CACHE_LOOK = "slots"
+SENTENCE_AGAIN = "again-"
 CANCEL_NEXT = "next"
 CANCEL_PREFILL = "prefill"
 CANCEL_TOKENS = "prefill-tokens"
@@ -415,25 +416,35 @@ def _others(recordings: Recordings) -> bool:
 
 @dataclass(frozen=True)
 class SentenceResult:
-    """Step 6. `timeline` and `speech` are None where only the file is there."""
+    """Step 6. `timeline` and `speech` are None where only the file is there; `rounds` then has
+    nothing, else `sentence` and what further answers gave."""
 
     sentence: Sentence
     timeline: Timeline | None = None
     speech: Speech | None = None
+    rounds: tuple[Sentence, ...] = ()
 
 
 def sentence_result(
     recordings: Recordings, rule: Rule = "plain", words_per_minute: float = 150.0
 ) -> SentenceResult:
-    """From the last of the recordings "stream-1", "stream-2", … (see `sse_result`)."""
-    timeline = usable(_leg(recordings, f"stream-{max(len(recordings), 1)}"))
-    sentence, sentence_ms = first_sentence(timeline.pieces, rule)
+    """From the last of the recordings "stream-1", "stream-2", … (see `sse_result`), and the
+    further rounds "again-2", "again-3", …"""
+    again = [leg for name, leg in recordings.items() if name.startswith(SENTENCE_AGAIN)]
+    timeline = usable(_leg(recordings, f"stream-{max(len(recordings) - len(again), 1)}"))
+    sentence = _sentence(timeline, rule)
     return SentenceResult(
-        Sentence(
-            _ms(timeline.ttft_ms), sentence_ms, _ms(timeline.total_ms), sentence, timeline.text
-        ),
+        sentence,
         timeline,
         speech(timeline.pieces, rule, words_per_minute),
+        (sentence, *(_sentence(usable(leg), rule) for leg in again)),
+    )
+
+
+def _sentence(timeline: Timeline, rule: Rule) -> Sentence:
+    sentence, sentence_ms = first_sentence(timeline.pieces, rule)
+    return Sentence(
+        _ms(timeline.ttft_ms), sentence_ms, _ms(timeline.total_ms), sentence, timeline.text
     )
 
 
@@ -752,8 +763,9 @@ CAPABILITIES = "capabilities"  # the step of the look at the server, which is no
 
 class Lab(Protocol):
     """The eight steps, whether measured or graded: each gives its result. `upstream(step)` gives
-    that of the same step at the server behind, None where there is none. All raise LatencyError
-    where a step could not be measured."""
+    that of the same step at the server behind, None where there is none, `run_of(step)` the run
+    that measured it, None where nothing says so. The others raise LatencyError where a step could
+    not be measured."""
 
     def server(self) -> ServerResult: ...
 
@@ -765,3 +777,4 @@ class Lab(Protocol):
     def cancel(self) -> CancelResult: ...
     def report(self) -> ReportResult: ...
     def upstream(self, step: str) -> Any | None: ...
+    def run_of(self, step: str) -> str | None: ...

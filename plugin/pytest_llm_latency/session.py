@@ -10,10 +10,11 @@ import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from .compared import Baseline
 from .errors import ArtifactError, ConfigError, LatencyError
 from .grade import Files, GradedLab
 from .numbers import Number, numbers
@@ -53,7 +54,17 @@ class Session:
     basis = "live"
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        """Raises ConfigError if the baseline is none."""
         self.settings = settings
+        self._baseline: Baseline | None = None
+        if settings.baseline is not None:
+            self._baseline = Baseline(
+                settings.baseline,
+                settings.sources["baseline"],
+                settings.tolerance,
+                settings.max_bytes,
+                settings.grade or settings.artifacts,
+            )
         self._reporter = config.pluginmanager.getplugin("terminalreporter")
         self._verdicts: list[Verdict] = []
         self._errors: dict[str, str] = {}  # of tests that failed without a verdict, by step
@@ -64,7 +75,7 @@ class Session:
 
     def header(self) -> list[str]:
         """Lines for the top of the run."""
-        return []
+        return [self._baseline.header()] if self._baseline is not None else []
 
     @property
     def run(self) -> RunDirectory:
@@ -98,22 +109,40 @@ class Session:
             return told_apart(named, words)
         return named if result is None else told_apart(named, JUDGES[step](result))
 
+    def compared(self, step: str, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """The verdicts beside the baseline, given those on the step itself; none without one."""
+        if self._baseline is None or self._lab is None:
+            return []
+        found, facts = self._baseline.compare(step, self._lab, verdicts)
+        if found:
+            self.keep_compared(step, facts)
+        return found
+
+    def keep_compared(self, step: str, facts: Mapping[str, Any]) -> None:
+        """Keep what was compared with the baseline."""
+
     def keep_upstream_words(self, step: str, words: str) -> None:
         """Keep why the server behind was not measured."""
 
-    def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:  # noqa: ARG002
-        """Keep the verdicts; fail on what is broken or (unless told to skip) inconclusive, skip
-        on what cannot be measured, with their words."""
+    def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:
+        """Judge a step, or a test of one's own."""
+        raise NotImplementedError
+
+    def fail_or_skip(self, verdicts: Sequence[Verdict], compared: Sequence[Verdict]) -> None:
+        """Keep the verdicts, and those beside the baseline; fail on what is broken or (unless
+        told to skip) inconclusive, skip on what cannot be measured, with their words."""
         __tracebackhide__ = True
-        self._verdicts.extend(verdicts)
+        self._verdicts += [*verdicts, *compared]
         failing = (
             ("broken", "inconclusive") if self.settings.inconclusive == "fail" else ("broken",)
         )
         bad = [v for v in verdicts if v.outcome in failing]
-        if bad:
+        worse = [v for v in compared if v.outcome in failing]
+        if bad or worse:
             lines = [inert(line) for verdict in bad[:3] for line in verdict.lines()]
             if len(bad) > 3:
                 lines.append(f"(and {len(bad) - 3} more, in the table below)")
+            lines += [inert(line) for verdict in worse for line in verdict.lines()]
             pytest.fail("\n".join(lines), pytrace=False)
         unproven = [v for v in verdicts if v.outcome != "holds"]
         if unproven:
@@ -214,7 +243,10 @@ class GradeSession(Session):
 
     def header(self) -> list[str]:
         """What is graded, and on which level."""
-        return [f"llm-latency: grading {self._directory} by its {LEVEL_WORDS[self.basis]}"]
+        return [
+            f"llm-latency: grading {self._directory} by its {LEVEL_WORDS[self.basis]}",
+            *super().header(),
+        ]
 
     def lab(self, plan: Plan, client: Callable[[], Client]) -> Lab:  # noqa: ARG002
         """The eight steps from the files."""
@@ -224,7 +256,8 @@ class GradeSession(Session):
         """The relations' verdicts, and those that only files can show."""
         __tracebackhide__ = True
         judged = self.told_apart(step, verdicts)
-        super().expect(step, [*judged, *self._graded.extra(step, judged)])
+        compared = self.compared(step, judged)
+        self.fail_or_skip([*judged, *self._graded.extra(step, judged)], compared)
 
     def told_apart(self, step: str, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """As the run told them apart: its words, or what it measured at the server behind."""

@@ -41,6 +41,7 @@ from .results import (
     MEASURABLE_MS,
     ONE_TOKEN_RUNS,
     SALTED,
+    SENTENCE_AGAIN,
     CacheResult,
     CancelCase,
     CancelResult,
@@ -100,6 +101,7 @@ class Bench:
     """What every step works with. `progress` shows what is being done, `note(step, text)`
     keeps a remark, `keep_text(label, text)` keeps evidence beside the recordings.
 
+    Prefill, cache and sentence are measured in at least so many `rounds`.
     `client` asks, `behind` is asked about the state of the server: the same, or the one behind
     the proxy that is measured. `offers` and `behind_offers` are what these two offer."""
 
@@ -114,6 +116,7 @@ class Bench:
     keep_text: Callable[[str, str], None]
     sentence_rule: Rule = "plain"
     words_per_minute: float = 150.0
+    rounds: int = 1
 
     def ask(
         self, label: str, messages: Messages, max_tokens: int, *, cache_prompt: bool
@@ -374,7 +377,7 @@ def measure_prefill(bench: Bench) -> PrefillResult:
             return True  # the counts decide
         if result.counted and len(result.ratios()) == 1 and not result.in_order:
             return False
-        return enough(result.ratios(), result.counted)
+        return enough(result.ratios(), result.counted, bench.rounds)
 
     return _in_rounds(legs, salt, measure, prefill_result, is_enough)
 
@@ -407,7 +410,7 @@ def measure_cache(bench: Bench) -> CacheResult:
         rounds = [result.ratios(name) for name in CACHE_COLD]
         if not result.counted:
             rounds.append(result.visible())  # what "no difference" means depends on it
-        return all(enough(ratios, result.counted) for ratios in rounds)
+        return all(enough(ratios, result.counted, bench.rounds) for ratios in rounds)
 
     result = _in_rounds(legs, salt, measure_more, cache_result, is_enough, _look_for_others(bench))
     front, end = result.legs["changed_prefix"][-1], result.legs["changed_suffix"][-1]
@@ -499,14 +502,16 @@ def measure_sentence(bench: Bench) -> SentenceResult:
     plan = bench.plan
     legs: Legs = {}
 
-    def ask(attempt: int) -> Recording:
-        leg = f"stream-{attempt}"
+    def ask(leg: str) -> Recording:
         legs[leg] = bench.ask(
             f"sentence/{leg}", plan.sentence(), plan.sentence_max_tokens, cache_prompt=True
         )
         return legs[leg]
 
-    _as_made(bench, "sentence", ask, derive)
+    _as_made(bench, "sentence", lambda attempt: ask(f"stream-{attempt}"), derive)
+    for number in range(2, bench.rounds + 1):
+        bench.progress(f"sentence, round {number}")
+        ask(f"{SENTENCE_AGAIN}{number}")
     result = sentence_result(legs, bench.sentence_rule, bench.words_per_minute)
     if result.speech is not None:
         bench.note("sentence", result.speech.words())

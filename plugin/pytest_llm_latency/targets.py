@@ -149,6 +149,7 @@ def _check_several(settings: Settings) -> None:
         "page": "a page: whose is it?",
         "upstream_url": "a server behind: behind which?",
         "grade": "a directory to grade",
+        "baseline": "a baseline: which of them is it of?",
     }
     for name, why in flags.items():
         if getattr(settings, name):

@@ -22,7 +22,8 @@ class Engine:
     """One kind. `paths` gives plain answers by path: (status, body), or a function of the engine
     that does. `refuses` names fields of a chat request that it answers with 400. `reasons` is how
     many tokens of reasoning come before the answer, under `reasoning_field`; `answers` how many
-    of answer, at most."""
+    of answer, at most, each saying `word`. One that `caches` reuses a prompt that it had before,
+    or its front, and takes `cached_s` for it."""
 
     paths: dict[str, Any] = field(default_factory=dict)
     models: tuple[str, ...] = ("small",)
@@ -34,11 +35,15 @@ class Engine:
     usage: bool = True
     characters_a_second: float = 100_000.0
     unknown: tuple[int, Any] = (404, {"error": {"message": "Not Found"}})
+    word: str = "word"
+    caches: bool = False
+    cached_s: float = 0.012
     running: int = 0
     others: int = 0
     gauge: int = 0  # what /metrics says: as in vLLM, set when a request begins or goes on
     ones_refused: bool = False
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def script(self, connection: Connection, request: Request) -> None:
@@ -85,23 +90,39 @@ class Engine:
     def _stream(self, connection: Connection, body: dict[str, Any]) -> None:
         limit = body.get("max_tokens", body.get("max_completion_tokens", 16))
         connection.chunked_head()
-        prompt = sum(len(message["content"]) for message in body["messages"])
-        time.sleep(prompt / self.characters_a_second)
-        for number in range(min(limit, self.reasons + self.answers)):
+        text = "".join(message["content"] for message in body["messages"])
+        prompt, reused = len(text), self._reused(text, body)
+        time.sleep((prompt - reused) / self.characters_a_second + (self.cached_s if reused else 0))
+        tokens = min(limit, self.reasons + self.answers)
+        for number in range(tokens):
             time.sleep(BEAT_S)
             if number < self.reasons:
                 connection.chunk(chunk({"content": "", self.reasoning_field: "hm "}))
             else:
-                connection.chunk(chunk({"content": f"word{number} "}))
+                connection.chunk(chunk({"content": f"{self.word}{number} "}))
         connection.chunk(chunk({}, "length"))
         if self.usage:
-            details = {"cached_tokens": 0}
-            usage = {"prompt_tokens": prompt // 4, "completion_tokens": limit}
+            details = {"cached_tokens": reused // 4}
+            usage = {"prompt_tokens": prompt // 4, "completion_tokens": tokens}
             connection.chunk(
                 event({"choices": [], "usage": {**usage, "prompt_tokens_details": details}})
             )
         connection.chunk("data: [DONE]\n\n")
         connection.send("0\r\n\r\n")
+
+    def _reused(self, text: str, body: dict[str, Any]) -> int:
+        """The characters of the prompt that need not be processed again."""
+        if not self.caches or not body.get("cache_prompt", True):
+            return 0
+        fronts = [_same_front(text, old) for old in self.seen]
+        self.seen.append(text)
+        longest = min(max(fronts, default=0), len(text) - 4)
+        return longest if longest > 0.5 * len(text) else 0
+
+
+def _same_front(one: str, other: str) -> int:
+    pairs = enumerate(zip(one, other))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None) -> str:

@@ -19,6 +19,7 @@ MARKS: Mapping[Outcome, str] = {
     "broken": "❌",
     "inconclusive": "❔",
     "not measurable": "⏭",
+    "not judged": "⏭",
     "holds": "✅",
 }
 # A summary that is too long is not shown at all.

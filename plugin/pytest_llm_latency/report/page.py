@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from gettext import NullTranslations
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import jinja2
 import vl_convert
@@ -60,7 +60,7 @@ LEGS: Mapping[str, str] = {
     "changed_suffix": "a line changed at its end",
     "changed_prefix": "a line changed at its front",
 }
-OUTCOMES: tuple[Outcome, ...] = ("broken", "inconclusive", "not measurable", "holds")
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 RAW_HEAD_BYTES, RAW_TAIL_BYTES = 100_000, 20_000
 TEXT_CHARACTERS = 4_000
 
@@ -171,10 +171,13 @@ def _step(
 
 
 def stored_verdicts(index: RunIndex) -> list[Verdict]:
-    """The verdicts of a run.json. Raises ArtifactError where they are none."""
+    """The verdicts of a run.json, those beside a baseline after the step's own. Raises
+    ArtifactError where they are none."""
     found = []
     for step in index.steps():
-        for row in index.step(step).get("verdicts") or ():
+        entry = index.step(step)
+        compared = entry.get("compared") or {}
+        for row in [*(entry.get("verdicts") or ()), *(compared.get("verdicts") or ())]:
             try:
                 cause = row["cause"] and Cause(row["cause"]["code"], row["cause"]["sentence"])
                 found.append(

@@ -16,6 +16,7 @@ _MARKS = {
     "broken": ("BROKEN", {"red": True}),
     "inconclusive": ("INCONCLUSIVE", {"yellow": True}),
     "not measurable": ("not measurable", {"yellow": True}),
+    "not judged": ("not judged", {"yellow": True}),
 }
 
 
@@ -92,8 +93,12 @@ def write_summary(
         reporter.write(f"{word:<6}", **colour)
         if basis != "live":
             reporter.write(f"  on {basis}")
-        why = verdict.cause if verdict.outcome == "not measurable" else None
-        reporter.write_line(f"  {inert(verdict.numbers if why is None else why.sentence)}")
+        words = verdict.numbers
+        if verdict.cause is not None and verdict.outcome == "not measurable":
+            words = verdict.cause.sentence
+        elif verdict.cause is not None and verdict.outcome == "not judged":
+            words = f"{verdict.numbers}; {verdict.cause.sentence}"
+        reporter.write_line(f"  {inert(words)}")
     for step, note in notes:
         reporter.write_line(f"note: {inert(step)}: {inert(note)}")
     for what, where in places:

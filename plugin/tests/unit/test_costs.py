@@ -23,6 +23,8 @@ def test_the_selected_steps_are_counted() -> None:
     assert 16 * 100 < tokens - look[1] < 16 * 100 + 3 * 80
     assert planned(Plan(), DOCUMENTS, ("report",))[0] == 1 + 5 + 3 + 5 + 1 + 4
     assert planned(Plan(), DOCUMENTS, ("report", "ttft")) == planned(Plan(), DOCUMENTS, ("report",))
+    several = planned(Plan(), DOCUMENTS, ("prefill", "cache", "sentence", "ttft"), 5)
+    assert several[0] == 1 + 6 * 3 + 6 * 5 + 5 + 5
     assert planned(Plan(), DOCUMENTS, ("test_own.py::test_one",)) == look
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from pytest_llm_latency.decision import ROUNDS_AT_MOST, decide
+from pytest_llm_latency.decision import ROUNDS_AT_MOST, decide, enough
 
 
 def simulate(ratio: float, noise: float, seed: int) -> tuple[str | None, int]:
@@ -49,3 +49,13 @@ def test_wild_noise_is_rather_undecided_than_wrong(noise: float) -> None:
 def test_one_ruined_round_does_not_carry_the_verdict() -> None:
     assert decide([1.0, 1.01, 20.0]) != "holds"
     assert decide([20.0, 21.0, 1.0]) != "broken"
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_rounds_that_are_wanted_in_any_case(counted: bool) -> None:
+    """Beyond what decides, and beyond what would be enough for a rule that never decides."""
+    assert enough([20.0] * 4, counted)
+    assert not enough([20.0] * 4, counted, 5)
+    assert enough([20.0] * 5, counted, 5)
+    assert not enough([1.2] * ROUNDS_AT_MOST, counted, ROUNDS_AT_MOST + 1)
+    assert enough([1.2] * (ROUNDS_AT_MOST + 1), counted, ROUNDS_AT_MOST + 1)
