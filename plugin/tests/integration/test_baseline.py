@@ -152,6 +152,22 @@ def test_what_cannot_be_compared_is_said_and_fails_nothing(lab: Run, base: Path)
     )
 
 
+def test_files_alone_beside_a_run(base: Path, graded: Run, pytester: pytest.Pytester) -> None:
+    """A directory made by hand has one sample of most, and none of what its files do not say."""
+    by_hand = pytester.path / "voice" / "llm"
+    shutil.copytree(base, by_hand, ignore=shutil.ignore_patterns("run.json", "evidence"))
+    result = graded("-k", STEPS, f"--llm-baseline={base}")
+    result.assert_outcomes(passed=4, deselected=4)
+    result.stdout.fnmatch_lines(
+        [
+            "ttft *ttft / total is no worse * holds *x1.00 (noise x*",
+            "prefill *prompt / generated token is no worse * not judged *no ratio here; the files alone*",
+            "cache *cached / cold ttft is no worse * holds *x*(noise x*",
+            "sentence *first sentence / total is no worse * holds *x*(noise x*",
+        ]
+    )
+
+
 @pytest.mark.zoo
 def test_prefill_that_is_slower_now(lab: Run, base: Path) -> None:
     one = engine()
