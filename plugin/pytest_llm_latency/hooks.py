@@ -11,12 +11,14 @@ from collections.abc import Callable, Generator
 import pytest
 
 from .errors import LatencyError
+from .language import Language
+from .options import language_of
 from .report.inert import inert
 from .report.terminal import write_comparison
 from .targets import Targets, send_to_controller
 
 
-def _in_words() -> Generator[None, object, object]:
+def _in_words(language: Language) -> Generator[None, object, object]:
     """Let the hook run; an error of ours becomes a failure with its sentence alone.
 
     It is raised outside of the handler: pytest would show both, one "during" the other.
@@ -24,7 +26,7 @@ def _in_words() -> Generator[None, object, object]:
     try:
         return (yield)
     except LatencyError as error:
-        words = str(error)
+        words = language.say(str(error))
     pytest.fail("\n".join(map(inert, words.split("\n"))), pytrace=False)
 
 
@@ -35,6 +37,7 @@ class MeasuringHooks:
         self, config: pytest.Config, targets: Targets, measures: Callable[[pytest.Item], bool]
     ) -> None:
         self._config = config
+        self._language = language_of(config)
         self._targets = targets
         self._measures = measures
 
@@ -45,17 +48,17 @@ class MeasuringHooks:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self) -> Generator[None, object, object]:
         """Errors of ours are sentences for a person, not tracebacks."""
-        return (yield from _in_words())
+        return (yield from _in_words(self._language))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
         """The same for the test itself."""
-        return (yield from _in_words())
+        return (yield from _in_words(self._language))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self) -> Generator[None, object, object]:
         """The same for the end of fixtures."""
-        return (yield from _in_words())
+        return (yield from _in_words(self._language))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -71,7 +74,7 @@ class MeasuringHooks:
         """The tables of verdicts, and what a CI job shows."""
         self._targets.summarize(terminalreporter)
         self._targets.tell_ci(terminalreporter)
-        write_comparison(terminalreporter, self._targets.figures())
+        write_comparison(terminalreporter, self._language, self._targets.figures())
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -79,7 +82,7 @@ class MeasuringHooks:
         for _, measuring in self._targets.made():
             problem = measuring.finish()
             if problem is not None:
-                print(f"llm-latency: {problem}", file=sys.stderr)
+                print(self._language.say(f"llm-latency: {problem}"), file=sys.stderr)
                 if session.exitstatus == pytest.ExitCode.OK:
                     session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if hasattr(self._config, "workeroutput"):
@@ -94,16 +97,17 @@ class MeasuringHooks:
 class RefusingHooks:
     """Registered in a pytest-xdist worker: its measuring tests say why they do not run."""
 
-    def __init__(self, measures: Callable[[pytest.Item], bool]) -> None:
+    def __init__(self, config: pytest.Config, measures: Callable[[pytest.Item], bool]) -> None:
+        self._language = language_of(config)
         self._measures = measures
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Refuse before any fixture is set up."""
         if self._measures(item):
-            pytest.fail(
+            words = (
                 "pytest-xdist: workers that measure one server measure each other; run the "
                 "latency tests without -n (or in a run of their own: -m llm_latency -p no:xdist), "
-                "or several targets, which get a worker each (--llm-url=URL --llm-url=URL)",
-                pytrace=False,
+                "or several targets, which get a worker each (--llm-url=URL --llm-url=URL)"
             )
+            pytest.fail(self._language.say(words), pytrace=False)

@@ -64,7 +64,7 @@ class LiveSession(Session):
         if isinstance(given, FileLog):
             given.size()
         self._steps = steps
-        self._progress = ProgressLine(config)
+        self._progress = ProgressLine(config, self.language)
         self._run_log: RunLog | None = None
         self._server_line = ""
         self._stamps = measure_stamps()
@@ -97,7 +97,7 @@ class LiveSession(Session):
                 f"llm-latency: cost: by the lab's own plan at least {requests} requests, "
                 f"{tokens:,} tokens (by their length); more where noise makes repeats necessary"
             )
-        return lines
+        return list(map(self.language.say, lines))
 
     def _planned(self, plan: Plan) -> tuple[int, int]:
         return planned(plan, self._documents, self._steps, self.settings.rounds)
@@ -182,7 +182,7 @@ class LiveSession(Session):
             with self._progress.uncaptured():
                 self._reporter.ensure_newline()
                 for line in self._facts_lines():
-                    self._reporter.write_line(inert(line))
+                    self._reporter.write_line(inert(self.language.say(line)))
         _check_model_named(server.base_url, offered, "--llm-model")
         if behind_offers is not offered:
             _check_model_named(behind.base_url, behind_offers, "--llm-upstream-model")

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from .decision import ROUNDS_TO_COMPARE
+from .language import CATALOGUES, Language, default_code, language
 from .sentences import RULES, Rule
 
 INCONCLUSIVE = ("fail", "skip")
@@ -70,6 +71,7 @@ class Settings:
     deadlines_s: Mapping[str, float]
     budget_tokens: int | None
     ca: Path | None
+    lang: str
     api_key_file: Path | None
     headers: Mapping[str, str] = field(repr=False)
     api_key: str | None = field(repr=False)
@@ -406,6 +408,12 @@ OPTIONS = (
     ),
     Option("budget", _whole("tokens"), "ask for no more tokens than N in a run", metavar="N"),
     Option("ca", _path, "certificates (PEM) to trust instead of the system's", metavar="FILE"),
+    Option(
+        "lang",
+        _one_of(tuple(CATALOGUES)),
+        f"language of what is shown: {', '.join(CATALOGUES)} (default: the locale's, or en)",
+        metavar="LANG",
+    ),
 )
 
 
@@ -451,19 +459,9 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for option in OPTIONS:
-        text, source, base = _find(option, config, environment)
-        sources[option.name] = source
-        if text is None:
-            values[option.name] = option.default
-            continue
-        try:
-            value = option.parse(text)
-            values[option.name] = base / value if isinstance(value, Path) else value
-        except ValueError as error:
-            # A user and password may stand before the host of a URL.
-            shown = "the value" if option.secret else repr(re.sub(r"//[^/@]*@", "//", text))
-            raise pytest.UsageError(f"{source}: {shown} is not right; give {error}") from None
+        values[option.name], sources[option.name] = _value(option, config, environment)
     values["rounds"] = values["rounds"] or (ROUNDS_TO_COMPARE if values["baseline"] else 1)
+    values["lang"] = values["lang"] or default_code(environment)
     values["start_timeout_s"] = values.pop("start_timeout")
     values["deadlines_s"] = values.pop("deadlines")
     values["budget_tokens"] = values.pop("budget")
@@ -498,6 +496,30 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
     if settings.ca is not None:
         _check_certificates(settings.ca, sources["ca"])
     return settings
+
+
+def language_of(config: pytest.Config) -> Language:
+    """The language of what people read, for those who have no Settings. Raises
+    pytest.UsageError."""
+    (option,) = (option for option in OPTIONS if option.name == "lang")
+    code, _ = _value(option, config, os.environ)
+    return language(code or default_code(os.environ))
+
+
+def _value(
+    option: Option, config: pytest.Config, environment: Mapping[str, str]
+) -> tuple[Any, str]:
+    """(the option's value, where it came from). Raises pytest.UsageError."""
+    text, source, base = _find(option, config, environment)
+    if text is None:
+        return option.default, source
+    try:
+        value = option.parse(text)
+    except ValueError as error:
+        # A user and password may stand before the host of a URL.
+        shown = "the value" if option.secret else repr(re.sub(r"//[^/@]*@", "//", text))
+        raise pytest.UsageError(f"{source}: {shown} is not right; give {error}") from None
+    return base / value if isinstance(value, Path) else value, source
 
 
 def _check_certificates(path: Path, source: str) -> None:

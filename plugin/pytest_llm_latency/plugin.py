@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .errors import LatencyError
-from .options import Settings, add_options, check_ini_was_found, resolve, urls_of
+from .options import Settings, add_options, check_ini_was_found, language_of, resolve, urls_of
 
 if TYPE_CHECKING:
     from .client import Client
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("dist", "no") != "no" and len(urls_of(config)) > 1:
         from .targets import ControllerHooks
 
-        config.pluginmanager.register(ControllerHooks(), "llm-latency-controller")
+        config.pluginmanager.register(ControllerHooks(config), "llm-latency-controller")
     config.addinivalue_line(
         "markers",
         f"{MARKER}(step): a step of the LLM latency lab; run.json keeps its outcome by that name.",
@@ -90,14 +90,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     is_worker = hasattr(config, "workerinput")
     if is_worker and len(urls_of(config)) < 2:
-        config.pluginmanager.register(RefusingHooks(_measures), "llm-latency-refusing")
+        config.pluginmanager.register(RefusingHooks(config, _measures), "llm-latency-refusing")
         return
     try:
         targets = Targets(config, resolve(config), list(filter(_measures, session.items)))
         if not is_worker:  # a worker does not know yet which of them it will measure
             targets.begin()
     except LatencyError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(language_of(config).say(str(error))) from None
     config.stash[_targets_key] = targets
     hooks = MeasuringHooks(config, targets, _measures)
     config.pluginmanager.register(hooks, "llm-latency-measuring")

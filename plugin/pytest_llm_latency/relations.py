@@ -54,11 +54,14 @@ class Verdict:
     numbers: str
     cause: Cause | None = None
 
-    def lines(self) -> list[str]:
-        """The verdict for a person, at most three lines."""
-        lines = [f"{self.step}: {self.outcome}: {self.relation}", f"  {self.numbers}"]
+    def lines(self, say: Callable[[str], str] = str) -> list[str]:
+        """The verdict for a person, at most three lines; `say` puts it into another language."""
+        lines = [
+            f"{self.step}: {say(self.outcome)}: {say(self.relation)}",
+            f"  {say(self.numbers)}",
+        ]
         if self.cause is not None:
-            lines.append(f"  cause {self.cause.code}: {self.cause.sentence}")
+            lines.append(f"  {say('cause')} {self.cause.code}: {say(self.cause.sentence)}")
         return lines
 
 

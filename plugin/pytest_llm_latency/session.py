@@ -17,6 +17,7 @@ import pytest
 from .compared import Baseline
 from .errors import ArtifactError, ConfigError, LatencyError
 from .grade import Files, GradedLab
+from .language import language
 from .numbers import Number, numbers
 from .options import Settings
 from .plan import Plan
@@ -56,6 +57,7 @@ class Session:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         """Raises ConfigError if the baseline is none."""
         self.settings = settings
+        self.language = language(settings.lang)
         self._baseline: Baseline | None = None
         if settings.baseline is not None:
             self._baseline = Baseline(
@@ -75,7 +77,7 @@ class Session:
 
     def header(self) -> list[str]:
         """Lines for the top of the run."""
-        return [self._baseline.header()] if self._baseline is not None else []
+        return [self.language.say(self._baseline.header())] if self._baseline is not None else []
 
     @property
     def run(self) -> RunDirectory:
@@ -136,17 +138,18 @@ class Session:
         failing = (
             ("broken", "inconclusive") if self.settings.inconclusive == "fail" else ("broken",)
         )
+        say = self.language.say
         bad = [v for v in verdicts if v.outcome in failing]
         worse = [v for v in compared if v.outcome in failing]
         if bad or worse:
-            lines = [inert(line) for verdict in bad[:3] for line in verdict.lines()]
+            lines = [inert(line) for verdict in bad[:3] for line in verdict.lines(say)]
             if len(bad) > 3:
-                lines.append(f"(and {len(bad) - 3} more, in the table below)")
-            lines += [inert(line) for verdict in worse for line in verdict.lines()]
+                lines.append(say(f"(and {len(bad) - 3} more, in the table below)"))
+            lines += [inert(line) for verdict in worse for line in verdict.lines(say)]
             pytest.fail("\n".join(lines), pytrace=False)
         unproven = [v for v in verdicts if v.outcome != "holds"]
         if unproven:
-            pytest.skip("; ".join(inert(v.cause.sentence) for v in unproven if v.cause))
+            pytest.skip("; ".join(inert(say(v.cause.sentence)) for v in unproven if v.cause))
 
     def reported(self, step: str, report: pytest.TestReport) -> None:
         """A step's test has ended."""
@@ -185,7 +188,9 @@ class Session:
         """Write the table."""
         facts, notes = self._facts_lines(), self._notes()
         places = self._places()
-        write_summary(reporter, title, facts, self.basis, self._verdicts, notes, places)
+        write_summary(
+            reporter, self.language, title, facts, self.basis, self._verdicts, notes, places
+        )
 
     def figures(self) -> Mapping[str, float]:
         """Numbers of this run to put beside those of other targets."""
@@ -243,10 +248,8 @@ class GradeSession(Session):
 
     def header(self) -> list[str]:
         """What is graded, and on which level."""
-        return [
-            f"llm-latency: grading {self._directory} by its {LEVEL_WORDS[self.basis]}",
-            *super().header(),
-        ]
+        line = f"llm-latency: grading {self._directory} by its {LEVEL_WORDS[self.basis]}"
+        return [self.language.say(line), *super().header()]
 
     def lab(self, plan: Plan, client: Callable[[], Client]) -> Lab:  # noqa: ARG002
         """The eight steps from the files."""

@@ -17,7 +17,7 @@ import pytest
 from .costs import Costs
 from .errors import ConfigError
 from .numbers import Number
-from .options import Settings
+from .options import Settings, language_of
 from .relations import Verdict
 from .report import ci
 from .report.terminal import Lines, write_comparison
@@ -166,7 +166,8 @@ class ControllerHooks:
     """Registered where pytest-xdist's workers measure several targets: gives each target to one
     worker, and shows what they send."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: pytest.Config) -> None:
+        self._language = language_of(config)
         self._texts: list[str] = []
         self._figures: dict[str, Mapping[str, float]] = {}
 
@@ -195,7 +196,7 @@ class ControllerHooks:
         """Every worker's tables, then the comparison."""
         for text in filter(None, self._texts):
             terminalreporter.write_line(text)
-        write_comparison(terminalreporter, dict(sorted(self._figures.items())))
+        write_comparison(terminalreporter, self._language, dict(sorted(self._figures.items())))
 
 
 def send_to_controller(config: pytest.Config, targets: Targets) -> None:

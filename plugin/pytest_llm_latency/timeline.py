@@ -117,7 +117,7 @@ class Timeline:
             pairs.append(("cached_tokens", self._cached_tokens, "cache_n", reused))
         for name, one, other_name, other in pairs:
             if abs(one - other) > COUNTS_AGREE_SHARE * max(one, other, 100):
-                return f"{name} is {one}, {other_name} {other}"
+                return f"{name} = {one}, {other_name} = {other}"
         if total is not None and reused is not None and reused > total:
             return f"{reused} of {total} prompt tokens were reused"
         return None

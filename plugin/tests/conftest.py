@@ -35,6 +35,7 @@ def clean_environment(
     for name in list(os.environ):
         if name.startswith(("LLM_", "LLAMA_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("LLM_LANG", "en")
     monkeypatch.setenv("LLM_SERVER_ARGS", " ".join(ONE_THREAD))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import unicodedata
 from collections.abc import Mapping, Sequence
 
 import pytest
 
+from ..language import Language
 from ..relations import Verdict
 from .inert import inert
 
@@ -18,12 +20,36 @@ _MARKS = {
     "not measurable": ("not measurable", {"yellow": True}),
     "not judged": ("not judged", {"yellow": True}),
 }
+_BASES = {"evidence": "on evidence", "contract": "on contract"}
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes: wide characters two, combining ones none."""
+    return sum(
+        0 if unicodedata.combining(character) else 1 + (_width_of(character) in "WF")
+        for character in text
+    )
+
+
+def _width_of(character: str) -> str:
+    return unicodedata.east_asian_width(character)
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - columns(text))
+
+
+def _clipped(text: str, width: int) -> str:
+    while columns(text) > width:
+        text = text[:-1]
+    return text
 
 
 class ProgressLine:
     """Shows what is being done behind the test's name; nothing where there is no terminal."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, language: Language) -> None:
+        self._language = language
         self._plugins = config.pluginmanager
         self.active = False
         if self._plugins.hasplugin("terminalreporter"):
@@ -35,8 +61,9 @@ class ProgressLine:
         if not self.active:
             return
         room = max(0, self._writer.fullwidth - self._writer.width_of_current_line - 2)
-        shown = f" {inert(text)}"[:room] if text else ""
-        with self.uncaptured():
+        shown = _clipped(f" {inert(self._language.say(text))}", room) if text else ""
+        # A terminal that has not the letters goes without.
+        with self.uncaptured(), contextlib.suppress(UnicodeEncodeError):
             self._writer._file.write(f"{_SAVE}{_ERASE}{shown}{_RESTORE}")
             self._writer.flush()
 
@@ -71,6 +98,7 @@ class Lines:
 
 def write_summary(
     reporter: pytest.TerminalReporter | Lines,
+    language: Language,
     title: str,
     facts: Sequence[str],
     basis: str,
@@ -80,29 +108,27 @@ def write_summary(
 ) -> None:
     """The table: step, relation, numbers, verdict; then notes, and (what, where) of `places`."""
     reporter.write_sep("=", title)
+    say = language.say
     for fact in facts:
-        reporter.write_line(inert(fact))
-    widths = [
-        max((len(inert(cell)) for cell in column), default=0)
-        for column in zip(*((v.step, v.relation) for v in verdicts))
-    ]
-    for verdict in verdicts:
+        reporter.write_line(inert(say(fact)))
+    cells = [(inert(verdict.step), inert(say(verdict.relation))) for verdict in verdicts]
+    widths = [max(map(columns, column)) for column in zip(*cells)]
+    for verdict, (step, relation) in zip(verdicts, cells):
         word, colour = _MARKS[verdict.outcome]
-        step, relation = inert(verdict.step), inert(verdict.relation)
-        reporter.write(f"{step:<{widths[0]}}  {relation:<{widths[1]}}  ")
-        reporter.write(f"{word:<6}", **colour)
-        if basis != "live":
-            reporter.write(f"  on {basis}")
-        words = verdict.numbers
+        reporter.write(f"{_padded(step, widths[0])}  {_padded(relation, widths[1])}  ")
+        reporter.write(_padded(language._(word), 6), **colour)
+        if basis in _BASES:
+            reporter.write(f"  {language._(_BASES[basis])}")
+        words = say(verdict.numbers)
         if verdict.cause is not None and verdict.outcome == "not measurable":
-            words = verdict.cause.sentence
+            words = say(verdict.cause.sentence)
         elif verdict.cause is not None and verdict.outcome == "not judged":
-            words = f"{verdict.numbers}; {verdict.cause.sentence}"
+            words += f"; {say(verdict.cause.sentence)}"
         reporter.write_line(f"  {inert(words)}")
     for step, note in notes:
-        reporter.write_line(f"note: {inert(step)}: {inert(note)}")
+        reporter.write_line(inert(f"{language._('note')}: {step}: {say(note)}"))
     for what, where in places:
-        reporter.write_line(f"{what}: {inert(where)}")
+        reporter.write_line(inert(f"{language._(what)}: {say(where)}"))
 
 
 # (what is compared, its numerator, its denominator): in one target each, or, without a
@@ -121,14 +147,16 @@ _COMPARED = (
 
 
 def write_comparison(
-    reporter: pytest.TerminalReporter | Lines, figures: Mapping[str, Mapping[str, float]]
+    reporter: pytest.TerminalReporter | Lines,
+    language: Language,
+    figures: Mapping[str, Mapping[str, float]],
 ) -> None:
     """Several targets side by side, as ratios inside this run; nothing for fewer than two, or
     where they have nothing in common."""
     if len(figures) < 2 or not all(figures.values()):
         return
     first = next(iter(figures.values()))
-    reporter.write_sep("=", f"{len(figures)} targets")
+    reporter.write_sep("=", language.say(f"{len(figures)} targets"))
     reporter.write_line(" " * 29 + "".join(f"{name:>10}" for name in figures))
     for title, numerator, denominator in _COMPARED:
         cells = []
@@ -137,7 +165,7 @@ def write_comparison(
             above = found.get(numerator)
             cells.append("-" if above is None or not below else f"{above / below:.3g}")
         if set(cells) != {"-"}:
-            reporter.write_line(f"{title:<29}" + "".join(f"{cell:>10}" for cell in cells))
-    reporter.write_line(
-        "the upper rows over the first target, the lower ones over the target's own"
-    )
+            shown = _padded(language._(title), 29)
+            reporter.write_line(shown + "".join(f"{cell:>10}" for cell in cells))
+    below_it = "the upper rows over the first target, the lower ones over the target's own"
+    reporter.write_line(language._(below_it))

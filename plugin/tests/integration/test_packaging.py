@@ -37,6 +37,7 @@ def test_the_wheel_holds_plugin_and_lab_and_no_tests(built: Path) -> None:
         "pytest_llm_latency/sse.py",
         "pytest_llm_latency/server/guard.py",
         "pytest_llm_latency/report/terminal.py",
+        "pytest_llm_latency/locale/zh_CN/LC_MESSAGES/pytest_llm_latency.mo",
         "test_llm_latency/__init__.py",
         "test_llm_latency/test_5_cache.py",
     }
@@ -58,7 +59,7 @@ def test_the_sdist_can_run_the_project_s_tests(built: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
-        "pytest.ini", "conftest.py", "Makefile", "LICENSE", "CHANGELOG.md",
+        "pytest.ini", "conftest.py", "Makefile", "LICENSE", "CHANGELOG.md", "README.zh-CN.md",
         "plugin/tests/pytest.ini", "plugin/tests/scripted.py", "plugin/tests/unit/test_timeline.py",
     } <= names  # fmt: skip
 

@@ -371,11 +371,11 @@ def test_a_cache_miss_says_where_the_prompts_part() -> None:
 
 def test_contradicting_counts_count_nothing() -> None:
     lying = replace(answer(prompt_n=1, cache_n=0), usage={"prompt_tokens": 1300})
-    assert lying.counts_conflict == "prompt_n + cache_n is 1, prompt_tokens 1300"
+    assert lying.counts_conflict == "prompt_n + cache_n = 1, prompt_tokens = 1300"
     assert (lying.prompt_n, lying.cache_n, lying.prompt_total, lying.cold) == (None,) * 4
     details = {"prompt_tokens_details": {"cached_tokens": 900}, "prompt_tokens": 1000}
     other = replace(answer(prompt_n=1000, cache_n=0), usage=details)
-    assert other.counts_conflict == "cached_tokens is 900, cache_n 0"
+    assert other.counts_conflict == "cached_tokens = 900, cache_n = 0"
     near = replace(answer(prompt_n=1300, cache_n=0), usage={"prompt_tokens": 1301})
     assert near.counts_conflict is None
     verdict = relations.cached_below_uncached(answer(prompt_n=1300), lying)
