@@ -230,7 +230,7 @@ def _ratio(step: str, here: Measured, there: Measured, tolerance: float) -> Verd
         "worse-than-baseline",
         f"x{found_change.factor:.2f} what it was; noise explains no more than "
         f"x{found_change.noise:.2f}, and x{1 + tolerance:.2f} is tolerated (--llm-tolerance). "
-        f"Either {slower}, or {faster}",
+        f"Either {slower}; or {faster}",
     )
     return Verdict(step, relation, "broken", numbers, cause)
 

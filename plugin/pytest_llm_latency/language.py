@@ -154,7 +154,8 @@ def language(code: str) -> Language:
     path = LOCALES / directory / "LC_MESSAGES" / f"{DOMAIN}.mo"
     compiled = path.read_bytes()
     translations = gettext.GNUTranslations(io.BytesIO(compiled))
-    templates = [template(*pair) for pair in messages_of(compiled) if "{" in pair[0]]
+    messages = messages_of(compiled)
+    templates = [template(*pair) for pair in messages if _PLACEHOLDER.search(pair[0])]
     # The one with the most words of its own goes first: it says the most.
     templates.sort(key=lambda one: -one.weight)
     return Language(code, directory.replace("_", "-"), translations, tuple(templates))

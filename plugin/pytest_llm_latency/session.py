@@ -169,12 +169,12 @@ class Session:
 
     def annotations(self) -> list[str]:
         """Lines by which a CI job points at what is wrong."""
-        return ci.commands(self._verdicts, self._errors)
+        return ci.commands(self._verdicts, self._errors, self.language.say)
 
     def markdown(self, title: str) -> str:
         """The summary for a CI job."""
         facts, notes = self._facts_lines(), self._notes()
-        return ci.markdown(title, facts, self._verdicts, self._errors, notes)
+        return ci.markdown(title, facts, self._verdicts, self._errors, notes, self.language.say)
 
     def _facts_lines(self) -> list[str]:
         """What was measured, or graded."""
@@ -208,7 +208,7 @@ class Session:
             from .report import page  # only here: it takes a while
 
             try:
-                page.write(path, directory, self.settings.max_bytes, verdicts)
+                page.write(path, directory, self.settings.max_bytes, verdicts, self.language)
             except ArtifactError as error:
                 self._page = f"not made: {error}"
             else:

@@ -83,7 +83,7 @@ class Targets:
         if self._config.pluginmanager.hasplugin("html") and properties:
             from pytest_html import extras
 
-            table = extras.html(ci.html_table(verdicts, numbers))
+            table = extras.html(ci.html_table(verdicts, numbers, language_of(self._config).say))
             # pytest-html's own attribute
             setattr(report, "extras", [*getattr(report, "extras", []), table])  # noqa: B010
 

@@ -34,7 +34,7 @@ UNSAID_ERRORS = {"UsageError", "ValueError", "AssertionError", "KeyError", "Type
 UNSAID_CALLS = {"compile", "fullmatch", "search", "StashKey", "addinivalue_line", "add_argument"}
 # Texts of more than one word that nobody is shown as a sentence, and parts of what TOGETHER has.
 NO_SENTENCES = {
-    *("Bearer {api_key}", "Bearer {key}", "gzip, deflate", "end of its log", "ran on"),
+    *("Bearer {api_key}", "Bearer {key}", "gzip, deflate", "end of its log"),
     *('"one token"', "{value_number} ms", "LLM latency", "LLM latency, {target}", "model {name}"),
     *("llm-latency: {name}:", "{numbers} in {phase}", "page {page}"),
     "{prompt_number} tokens processed, ",
@@ -57,7 +57,22 @@ AFTERWARDS = (
 )
 # Single words, and what is put together of parts that a syntax tree does not show side by side.
 TOGETHER = (
-    *("holds", "broken", "BROKEN", "inconclusive", "INCONCLUSIVE", "cause"),
+    # the page's: phases, steps, legs, what became of a close
+    *("connect", "prefill", "reasoning", "rest", "generation", "ended", "stopped", "ran on"),
+    *("unknown", "until the close", "until the slot is idle", "Server", "The stream", "Prefill"),
+    *("Time to first token", "KV cache", "First sentence", "Cancel", "Report", "cold"),
+    *("the same again", "a line changed at its end", "a line changed at its front", "failed"),
+    *(
+        "answers",
+        "tokens",
+        "characters",
+        "holds",
+        "broken",
+        "BROKEN",
+        "inconclusive",
+        "INCONCLUSIVE",
+        "cause",
+    ),
     *("files", "page"),
     *("none", "1 read", "1 sentence", "{label_word}: {error}"),
     "{method_word} {url_word}: {error}",

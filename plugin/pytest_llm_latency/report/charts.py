@@ -58,12 +58,12 @@ def _rows(values: Sequence[Mapping[str, Any]]) -> Any:
     return alt.Data(values=list(values))  # type: ignore[no-untyped-call]
 
 
-def voice_budget(budgets: Sequence[Budget], say: Say) -> Spec:
+def voice_budget(budgets: Sequence[Budget], _: Say) -> Spec:
     """A bar a request, cut into its phases."""
-    names = {phase: say(phase) for phase in PHASES}
+    names = {phase: _(phase) for phase in PHASES}
     rows = [
         {
-            "request": say(one.name),
+            "request": _(one.name),
             "phase": names[part.phase],
             "start": part.start_ms,
             "end": part.end_ms,
@@ -84,23 +84,23 @@ def voice_budget(budgets: Sequence[Budget], say: Say) -> Spec:
         .encode(
             x=alt.X(
                 "start:Q",
-                title=say("milliseconds from the request"),
+                title=_("milliseconds from the request"),
                 scale=alt.Scale(nice=False),
             ),
             x2="end:Q",
-            y=alt.Y("request:N", title=None, sort=[say(one.name) for one in budgets]),
+            y=alt.Y("request:N", title=None, sort=[_(one.name) for one in budgets]),
             color=alt.Color("phase:N", scale=scale, legend=None),
             tooltip=[
-                alt.Tooltip("request:N", title=say("request")),
-                alt.Tooltip("phase:N", title=say("phase")),
-                alt.Tooltip("ms:Q", title=say("milliseconds")),
+                alt.Tooltip("request:N", title=_("request")),
+                alt.Tooltip("phase:N", title=_("phase")),
+                alt.Tooltip("ms:Q", title=_("milliseconds")),
             ],
         )
     )
-    return _finished(chart, say("where the time of a request goes"), 46 * len(budgets))
+    return _finished(chart, _("where the time of a request goes"), 46 * len(budgets))
 
 
-def tokens(timeline: Timeline, say: Say) -> Spec:
+def tokens(timeline: Timeline, _: Say) -> Spec:
     """The pieces of an answer over time; a mark is what came in one read."""
     reads = _reads(timeline)
     # Ten thousand objects would name their fields ten thousand times.
@@ -114,8 +114,8 @@ def tokens(timeline: Timeline, say: Say) -> Spec:
         .transform_flatten(list(columns))
         .transform_window(n="sum(pieces)", sort=[{"field": "t"}])
     )
-    x = alt.X("t:Q", title=say("milliseconds from the request"), scale=alt.Scale(zero=True))
-    y = alt.Y("n:Q", title=say("pieces so far"))
+    x = alt.X("t:Q", title=_("milliseconds from the request"), scale=alt.Scale(zero=True))
+    y = alt.Y("n:Q", title=_("pieces so far"))
     marks = data.mark_point(
         filled=True,
         size=30,
@@ -126,12 +126,12 @@ def tokens(timeline: Timeline, say: Say) -> Spec:
         x=x,
         y=y,
         tooltip=[
-            alt.Tooltip("t:Q", title=say("milliseconds"), format=",.1f"),
-            alt.Tooltip("text:N", title=say("text")),
-            alt.Tooltip("n:Q", title=say("pieces so far")),
+            alt.Tooltip("t:Q", title=_("milliseconds"), format=",.1f"),
+            alt.Tooltip("text:N", title=_("text")),
+            alt.Tooltip("n:Q", title=_("pieces so far")),
         ],
     )
-    return _finished(marks, say("when the pieces of the answer came"), 220)
+    return _finished(marks, _("when the pieces of the answer came"), 220)
 
 
 def _reads(timeline: Timeline) -> list[list[Piece]]:
@@ -152,12 +152,12 @@ def _reads(timeline: Timeline) -> list[list[Piece]]:
     ]
 
 
-def prefill(line: Fit, say: Say) -> Spec:
+def prefill(line: Fit, _: Say) -> Spec:
     """Time to first text over the tokens of the prompt, and the fitted line."""
     ends = [{"n": n, "ms": line.ttft_ms(n)} for n in (0, line.longest)]
     points = [{"n": n, "ms": round(ms, 3)} for n, ms in line.points]
-    x = alt.X("n:Q", title=say("tokens of the prompt"))
-    y = alt.Y("ms:Q", title=say("milliseconds to the first text"), scale=alt.Scale(zero=True))
+    x = alt.X("n:Q", title=_("tokens of the prompt"))
+    y = alt.Y("ms:Q", title=_("milliseconds to the first text"), scale=alt.Scale(zero=True))
     chart = alt.layer(
         alt.Chart(_rows(ends)).mark_line(color="var(--grid)", aria=False).encode(x=x, y=y),
         alt.Chart(_rows(points))
@@ -166,38 +166,38 @@ def prefill(line: Fit, say: Say) -> Spec:
             x=x,
             y=y,
             tooltip=[
-                alt.Tooltip("n:Q", title=say("tokens of the prompt"), format=","),
-                alt.Tooltip("ms:Q", title=say("milliseconds"), format=",.1f"),
+                alt.Tooltip("n:Q", title=_("tokens of the prompt"), format=","),
+                alt.Tooltip("ms:Q", title=_("milliseconds"), format=",.1f"),
             ],
         ),
     )
-    return _finished(chart, say("the first text comes later, the longer the prompt"), 220)
+    return _finished(chart, _("the first text comes later, the longer the prompt"), 220)
 
 
-def cache(result: CacheResult, names: Mapping[str, str], say: Say) -> Spec:
+def cache(result: CacheResult, names: Mapping[str, str], _: Say) -> Spec:
     """Time to first text of each leg; `names` are those of the legs."""
     rows = [
-        {"leg": say(name), "ms": round(getattr(result.cache, leg).ttft_ms, 3)}
+        {"leg": _(name), "ms": round(getattr(result.cache, leg).ttft_ms, 3)}
         for leg, name in names.items()
     ]
     chart = (
         alt.Chart(_rows(rows))
         .mark_bar(color="var(--prefill)")
         .encode(
-            x=alt.X("ms:Q", title=say("milliseconds to the first text")),
+            x=alt.X("ms:Q", title=_("milliseconds to the first text")),
             y=alt.Y("leg:N", title=None, sort=[row["leg"] for row in rows]),
             tooltip=[
-                alt.Tooltip("leg:N", title=say("request")),
-                alt.Tooltip("ms:Q", title=say("milliseconds"), format=",.1f"),
+                alt.Tooltip("leg:N", title=_("request")),
+                alt.Tooltip("ms:Q", title=_("milliseconds"), format=",.1f"),
             ],
         )
     )
-    return _finished(chart, say("what the cache saves"), 36 * len(rows))
+    return _finished(chart, _("what the cache saves"), 36 * len(rows))
 
 
-def cancel(cases: Sequence[CancelCase], names: Sequence[str], say: Say) -> Spec:
+def cancel(cases: Sequence[CancelCase], names: Sequence[str], _: Say) -> Spec:
     """From each request to its close, and on to the idle slot."""
-    listening, after = say(UNTIL_CLOSE), say(UNTIL_IDLE)
+    listening, after = _(UNTIL_CLOSE), _(UNTIL_IDLE)
     rows = []
     for case, name in zip(cases, names):
         end_ms = case.closed_at_ms + (case.idle_after_ms or 0.0)
@@ -213,21 +213,21 @@ def cancel(cases: Sequence[CancelCase], names: Sequence[str], say: Say) -> Spec:
         alt.Chart(_rows(rows))
         .mark_bar(stroke="var(--page)", strokeWidth=1)
         .encode(
-            x=alt.X("start:Q", title=say("milliseconds from the request")),
+            x=alt.X("start:Q", title=_("milliseconds from the request")),
             x2="end:Q",
             y=alt.Y("close:N", title=None, sort=list(names)),
             color=alt.Color("what:N", scale=scale, legend=None),
             tooltip=[
-                alt.Tooltip("close:N", title=say("close")),
-                alt.Tooltip("what:N", title=say("phase")),
-                alt.Tooltip("ms:Q", title=say("milliseconds")),
+                alt.Tooltip("close:N", title=_("close")),
+                alt.Tooltip("what:N", title=_("phase")),
+                alt.Tooltip("ms:Q", title=_("milliseconds")),
             ],
         )
     )
-    return _finished(chart, say("how long the server works on after the close"), 40 * len(names))
+    return _finished(chart, _("how long the server works on after the close"), 40 * len(names))
 
 
-def spoken(utterances: Sequence[Utterance], say: Say) -> Spec:
+def spoken(utterances: Sequence[Utterance], _: Say) -> Spec:
     """Each sentence: from when it is complete, and while it is spoken."""
     rows = [
         {
@@ -240,18 +240,18 @@ def spoken(utterances: Sequence[Utterance], say: Say) -> Spec:
         for number, one in enumerate(utterances, 1)
     ]
     order = [f"{number}" for number in range(1, len(utterances) + 1)]
-    y = alt.Y("sentence:N", title=say("sentence"), sort=order)
+    y = alt.Y("sentence:N", title=_("sentence"), sort=order)
     tips = [
-        alt.Tooltip("text:N", title=say("text")),
-        alt.Tooltip("ready:Q", title=say("complete (ms)"), format=",.0f"),
-        alt.Tooltip("start:Q", title=say("spoken from (ms)"), format=",.0f"),
-        alt.Tooltip("end:Q", title=say("spoken until (ms)"), format=",.0f"),
+        alt.Tooltip("text:N", title=_("text")),
+        alt.Tooltip("ready:Q", title=_("complete (ms)"), format=",.0f"),
+        alt.Tooltip("start:Q", title=_("spoken from (ms)"), format=",.0f"),
+        alt.Tooltip("end:Q", title=_("spoken until (ms)"), format=",.0f"),
     ]
     chart = alt.layer(
         alt.Chart()
         .mark_bar(color="var(--first-sentence)")
         .encode(
-            x=alt.X("start:Q", title=say("milliseconds from the request")),
+            x=alt.X("start:Q", title=_("milliseconds from the request")),
             x2="end:Q",
             y=y,
             tooltip=tips,
@@ -261,4 +261,4 @@ def spoken(utterances: Sequence[Utterance], say: Say) -> Spec:
         .encode(x="ready:Q", y=y, tooltip=tips),
         data=_rows(rows),
     )
-    return _finished(chart, say("when each sentence is complete and spoken"), 24 * len(rows) + 20)
+    return _finished(chart, _("when each sentence is complete and spoken"), 24 * len(rows) + 20)

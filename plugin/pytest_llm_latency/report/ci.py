@@ -40,7 +40,7 @@ def markdown(
     tally = [f"{mark} {found.count(o)} {say(o)}" for o, mark in MARKS.items() if o in found]
     tally += [f"💥 {len(errors)} {say('failed')}"] if errors else []
     lines = [f"### {_text(title)}", "", " · ".join(tally), ""]
-    lines += [f"{_code(fact)}<br>" for fact in facts]
+    lines += [f"{_code(fact, say)}<br>" for fact in facts]
     bad = [verdict for verdict in verdicts if verdict.outcome in ("broken", "inconclusive")]
     if bad or errors:
         lines += ["", "<table>"]

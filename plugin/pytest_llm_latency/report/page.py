@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from gettext import NullTranslations
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -26,6 +25,8 @@ from .. import budget
 from ..causes import Cause
 from ..errors import ArtifactError, LatencyError
 from ..grade import NONSENSE, GradedLab
+from ..language import Language
+from ..language import language as language_of
 from ..numbers import Number, numbers
 from ..relations import Outcome, Verdict, count, milliseconds
 from ..results import (
@@ -61,6 +62,7 @@ LEGS: Mapping[str, str] = {
     "changed_prefix": "a line changed at its front",
 }
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+ENGLISH = language_of("en")
 RAW_HEAD_BYTES, RAW_TAIL_BYTES = 100_000, 20_000
 TEXT_CHARACTERS = 4_000
 
@@ -100,12 +102,12 @@ def write(
     directory: Path,
     max_bytes: int,
     verdicts: Sequence[Verdict] | None = None,
-    language: NullTranslations | None = None,
+    language: Language = ENGLISH,
 ) -> None:
     """Write the page of `directory` to `path`. The verdicts are those of its run.json, if none
     are given. Raises ArtifactError."""
     try:
-        text = render(read(directory, max_bytes, verdicts), language or NullTranslations())
+        text = render(read(directory, max_bytes, verdicts), language)
     except (*NONSENSE, jinja2.TemplateError, SchemaValidationError) as error:
         # Files may hold anything; whatever the page stumbles over is theirs.
         raise ArtifactError(f"{directory}: no page can be made of it: {error!r}") from None
@@ -183,12 +185,13 @@ def stored_verdicts(index: RunIndex) -> list[Verdict]:
                 found.append(
                     Verdict(row["step"], row["relation"], row["outcome"], row["numbers"], cause)
                 )
-            except (TypeError, LookupError) as error:
+                OUTCOMES.index(found[-1].outcome)
+            except (TypeError, ValueError, LookupError) as error:
                 raise ArtifactError(f"{RUN_FILE}: verdicts of {step}: {error!r}") from None
     return found
 
 
-def render(story: Story, language: NullTranslations) -> str:
+def render(story: Story, language: Language) -> str:
     """The page as HTML."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pytest_llm_latency.report"),
@@ -199,9 +202,9 @@ def render(story: Story, language: NullTranslations) -> str:
         extensions=["jinja2.ext.i18n"],
         finalize=_inert,
     )
-    environment.install_gettext_translations(language, newstyle=True)  # type: ignore[attr-defined]
-    environment.filters |= {"ms": milliseconds, "n": count, "said": lambda text: text}
-    say = language.gettext
+    environment.install_gettext_translations(language.translations, newstyle=False)  # type: ignore[attr-defined]
+    environment.filters |= {"ms": milliseconds, "n": count, "said": language.say}
+    say = language._
     line = budget.fit(story.prefill) if story.prefill is not None else None
     bars = budget.budgets(story.sentence, story.cache, story.rule)
     spoken = (
@@ -209,7 +212,7 @@ def render(story: Story, language: NullTranslations) -> str:
         if story.sentence is not None and story.sentence.timeline is not None
         else ()
     )
-    closes = _closes(story.cancel)
+    closes = _closes(story.cancel, say)
     found: dict[str, Number] = {}
     for step in STEPS:
         result = getattr(story, step, None)
@@ -236,6 +239,7 @@ def render(story: Story, language: NullTranslations) -> str:
     library = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     scripts = [Markup(library), Markup(_DRAW)]
     return environment.get_template("page.html.jinja").render(
+        tag=language.tag,
         story=story,
         steps={step.name: step for step in story.steps},
         outcomes=_outcomes(story.steps),
@@ -322,10 +326,10 @@ def _legs(cache: CacheResult | None) -> dict[str, str]:
     }
 
 
-def _closes(cancel: CancelResult | None) -> list[str]:
+def _closes(cancel: CancelResult | None, say: Callable[[str], str]) -> list[str]:
     """A name for each close: two may fall into one phase."""
     cases = cancel.cases if cancel is not None else ()
-    return [f"{number}. {case.phase}" for number, case in enumerate(cases, 1)]
+    return [f"{number}. {say(case.phase)}" for number, case in enumerate(cases, 1)]
 
 
 @dataclass(frozen=True)

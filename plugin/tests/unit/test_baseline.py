@@ -152,9 +152,9 @@ UNCLEAR = replace(HELD, outcome="inconclusive", cause=CAUSE)
 @pytest.mark.parametrize(
     ("here", "there", "code", "words"),
     [
-        (WORSE, "it is missing", "no-baseline", "it is missing"),
-        (run("no times"), run(), "no-ratio", "no times"),
-        (run(), run("no times"), "no-ratio", "no times"),
+        (WORSE, "run.json: the run has not measured the step 'cache'", "no-baseline", "run.json: the run has not measured the step 'cache'"),
+        (run("the files alone do not say how long a token takes to generate"), run(), "no-ratio", "the files alone do not say how long a token takes to generate"),
+        (run(), run("the files alone do not say how long a token takes to generate"), "no-ratio", "the files alone do not say how long a token takes to generate"),
         (run(WORSE.ratio, [HELD, BROKEN]), run(), "step-does-not-hold", "does not hold here"),
         (WORSE, run(verdicts=[HELD, BROKEN]), "step-does-not-hold", "does not hold in the baseline"),
         (run(WORSE.ratio, [UNCLEAR]), run(), "step-does-not-hold", "does not hold here"),
