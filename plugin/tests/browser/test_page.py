@@ -14,6 +14,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from scripted import wait_until
 
+from pytest_llm_latency.language import language
 from pytest_llm_latency.relations import count, milliseconds
 from pytest_llm_latency.report import page
 
@@ -231,3 +232,18 @@ def test_a_directory_made_by_hand_has_a_page(good_run: Path, opened: Open, tmp_p
         == artifact(good_run, "cache")["second"]["ttft_ms"]
     )
     assert found.page.locator("#budget").count() == 0
+
+
+def test_it_speaks_chinese(broken_run: Path, opened: Open, tmp_path: Path) -> None:
+    page.write(tmp_path / "page.html", broken_run, MAX_BYTES, None, language("zh"))
+    found = opened(tmp_path / "page.html")
+    assert found.console == []
+    assert found.page.locator("html").get_attribute("lang") == "zh-CN"
+    axe = Axe().run(found.page)
+    assert axe.violations_count == 0, axe.generate_report()
+    # Words of ours; what a model or a server said, names and options stay as they are.
+    texts = found.page.locator("h1, h2, h3, th[scope=col], caption, summary, .legend li, dt, nav a")
+    for text in texts.all_inner_texts():
+        assert not re.search(r"[a-z]{2,} [a-z]{2,}", text), text
+    chart = found.page.locator("#budget-chart svg").inner_html()
+    assert "milliseconds" not in chart
