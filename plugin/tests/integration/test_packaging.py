@@ -37,6 +37,8 @@ def test_the_wheel_holds_plugin_and_lab_and_no_tests(built: Path) -> None:
         "pytest_llm_latency/sse.py",
         "pytest_llm_latency/server/guard.py",
         "pytest_llm_latency/report/terminal.py",
+        "pytest_llm_latency/report/templates/page.html.jinja",
+        "pytest_llm_latency/report/templates/page.css",
         "pytest_llm_latency/locale/zh_CN/LC_MESSAGES/pytest_llm_latency.mo",
         "test_llm_latency/__init__.py",
         "test_llm_latency/test_5_cache.py",
