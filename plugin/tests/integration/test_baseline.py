@@ -129,7 +129,7 @@ def test_a_cache_that_saves_less_fails_alone(lab: Run, base: Path, graded: Run) 
             "*test_ttft PASSED*",
             "*test_cache FAILED*",
             "cache: broken: cached / cold ttft is no worse than in the baseline",
-            "  cause worse-than-baseline: * Either the cached prompt got slower *, or a cold prompt got faster",
+            "  cause worse-than-baseline: * Either the cached prompt got slower *; or a cold prompt got faster",
         ]
     )
     # The directory tells the same later, and without the baseline that its test failed.
@@ -181,7 +181,7 @@ def test_prefill_that_is_slower_now(lab: Run, base: Path) -> None:
         result = lab(*args, "-k", "prefill or cache", "-v", own_server=False)
     result.assert_outcomes(passed=1, failed=1, deselected=6)
     result.stdout.fnmatch_lines(
-        ["*test_prefill FAILED*", "*Either prefill got slower, or generation got faster"]
+        ["*test_prefill FAILED*", "*Either prefill got slower; or generation got faster"]
     )
 
 

@@ -73,6 +73,7 @@ def test_a_run_in_chinese(lab: Run, no_cache: str, pytester: pytest.Pytester) ->
     assert run["options"]["lang"] == "zh"
 
 
+@pytest.mark.zoo
 def test_a_run_in_chinese_is_graded_in_any_language(
     lab: Run, no_cache: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
