@@ -13,7 +13,7 @@ zoo: .venv/test.installed .venv/litellm.installed
 	LITELLM=$(CURDIR)/.venv/litellm/bin/litellm .venv/test/bin/python -m pytest plugin/tests -m zoo
 
 page: .venv/page.installed
-	.venv/page/bin/python -m pytest plugin/tests -m browser
+	.venv/page/bin/python -m pytest plugin/tests/browser -m browser
 
 slow: .venv/test.installed
 	.venv/test/bin/python -m pip install -q -e '.[local]'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,9 @@ hypothesis.settings.register_profile("no-deadline", deadline=None)
 hypothesis.settings.load_profile("no-deadline")
 
 pytest_plugins = ["pytester", "pytest_llm_latency.plugin"]
+
+# The page is looked at in a virtual environment of its own (`make page`).
+collect_ignore = [] if importlib.util.find_spec("playwright") else ["browser"]
 
 ROOT = Path(__file__).parents[2]
 Serve = Callable[..., str]
