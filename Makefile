@@ -43,7 +43,7 @@ noise: .venv/bench.installed
 	touch $@
 
 # Not editable: what a user has.
-.venv/bench.installed: pyproject.toml plugin/pytest_llm_latency/*.py
+.venv/bench.installed: pyproject.toml $(shell find plugin/pytest_llm_latency -type f -name "[a-z_]*.*" ! -name "*.pyc")
 	$(PYTHON) -m venv .venv/bench
 	.venv/bench/bin/python -m pip install -q '.[local,report,browser,bench]'
 	touch $@

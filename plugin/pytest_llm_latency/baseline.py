@@ -22,7 +22,7 @@ from .figures import RATIOS, Length, Ratio
 from .relations import JUDGES, Verdict
 from .results import TtftResult
 
-ROUNDS_AT_LEAST = 3
+ROUNDS_FOR_SPREAD = 3
 # By how many standard errors the median must be off; few rounds say less of their own spread.
 _ERRORS = 2.5
 _ERRORS_OF_FEW = 6.0
@@ -32,6 +32,7 @@ _SPREAD_AT_LEAST = 0.05
 _SPREAD_OF_ONE_AT_LEAST = 0.3
 # One round of six may stray.
 _STRAYS = 6
+_LARGEST_LOG = 100.0  # beyond, a factor is nothing but "very large"
 _MEDIAN_ERROR = 1.2533  # sqrt(pi / 2): a median's error over a mean's, and a deviation's over its
 SAME_LENGTH_SHARE = 0.1
 
@@ -73,7 +74,7 @@ class Side:
 def spread(values: Sequence[float]) -> float | None:
     """How far the natural logarithms scatter, as a standard deviation: by their mean distance
     from the median, which a stray moves little. None for fewer than three."""
-    if len(values) < ROUNDS_AT_LEAST:
+    if len(values) < ROUNDS_FOR_SPREAD:
         return None
     logs = [_log(value) for value in values]
     middle = statistics.median(logs)
@@ -100,19 +101,31 @@ def side(rounds: Sequence[float], spread_of_one: float | None) -> Side | None:
 
 @dataclass(frozen=True)
 class Change:
-    """The ratio here over the one there, and the factor that noise alone can make."""
+    """The ratio here over the one there, and the factor that noise alone can make. It `is_worse`,
+    or `is_no_worse`, by more than the tolerance even so; neither: noise hides it."""
 
     factor: float
     noise: float
     is_worse: bool
+    is_no_worse: bool
 
 
 def change(here: Side, there: Side, tolerance: float) -> Change:
-    """Whether the ratio is worse here by more than `tolerance` (a share), noise set aside."""
+    """Whether the ratio is worse here by more than `tolerance` (a share), noise set aside, and
+    whether it is not, whatever noise did."""
     difference, error = here.median - there.median, math.hypot(here.error, there.error)
     bound = math.log1p(tolerance)
     apart = here.low - there.high > bound
-    return Change(math.exp(difference), math.exp(error), difference - error > bound and apart)
+    return Change(
+        _factor(difference),
+        _factor(error),
+        difference - error > bound and apart,
+        difference + error <= bound,
+    )
+
+
+def _factor(log: float) -> float:
+    return math.exp(min(log, _LARGEST_LOG))
 
 
 def _log(ratio: float) -> float:
@@ -194,13 +207,13 @@ def _ratio(step: str, here: Measured, there: Measured, tolerance: float) -> Verd
     if differing is not None:
         return _not_judged(step, relation, numbers, *differing)
     sides = [
-        side(one.rounds, run.spread_of_one() if len(one.rounds) < ROUNDS_AT_LEAST else None)
+        side(one.rounds, run.spread_of_one() if len(one.rounds) < ROUNDS_FOR_SPREAD else None)
         for one, run in ((found, here), (base, there))
     ]
     if sides[0] is None or sides[1] is None:
         where = "here" if sides[0] is None else "in the baseline"
         why = (
-            f"its noise is not known {where}, by fewer than {ROUNDS_AT_LEAST} rounds and without "
+            f"its noise is not known {where}, by fewer than {ROUNDS_FOR_SPREAD} rounds and without "
             "the ttft step of the same run: record both runs with it, and with "
             f"--llm-rounds={ROUNDS_TO_COMPARE}"
         )
@@ -210,8 +223,14 @@ def _ratio(step: str, here: Measured, there: Measured, tolerance: float) -> Verd
         f": x{found_change.factor:.2f} (noise x{found_change.noise:.2f}, tolerance "
         f"x{1 + tolerance:.2f})"
     )
-    if found_change.factor <= 1 + tolerance:
+    if found_change.is_no_worse:
         return Verdict(step, relation, "holds", numbers)
+    if found_change.factor <= 1 + tolerance:
+        why = (
+            "it looks no worse, but noise could hide that it is: measure again when the machine is "
+            "quiet, or with more --llm-rounds, the baseline, too"
+        )
+        return _not_judged(step, relation, numbers, "noise", why)
     if medians[0] - medians[1] <= found.resolution + base.resolution:
         why = (
             "the difference is no larger than the stamps' own error (jitter_ms, and cpu_wait_ms: "

@@ -13,7 +13,7 @@ from typing import Any
 from .baseline import ALL_JUDGES, Measured, compare, measured
 from .errors import ArtifactError, ConfigError, LatencyError
 from .figures import Ratio
-from .grade import GradedLab
+from .grade import NONSENSE, GradedLab
 from .relations import Verdict
 from .results import Lab, TtftResult
 from .rundir import RUN_FILE
@@ -57,7 +57,7 @@ class Baseline:
     ) -> tuple[list[Verdict], dict[str, Any]]:
         """(verdicts, what run.json keeps) on a step of `lab`; `verdicts` are those on itself.
         A step that is none of the eight gives none."""
-        if step not in ALL_JUDGES:
+        if step not in ALL_JUDGES or lab.known(step) is None:
             return [], {}
         here, there = self._measured(step, lab, verdicts), self._there(step)
         found = compare(step, here, there, self._tolerance)
@@ -78,18 +78,18 @@ class Baseline:
             return self._measured(step, self._lab, None)
         except LatencyError as error:
             return str(error)
+        except NONSENSE as error:
+            return f"the step's files make no sense: {error!r}"
 
     def _measured(self, step: str, lab: Lab, verdicts: Sequence[Verdict] | None) -> Measured:
         result = getattr(lab, step)()
 
         def ttft() -> TtftResult | None:
-            try:
-                found = lab.ttft()
-                is_usable = lab is not self._lab or self._lab.problem("ttft") is None
-            except LatencyError:
+            found: TtftResult | None = lab.known("ttft")
+            if found is None or (lab is self._lab and self._lab.problem("ttft") is not None):
                 return None
             # Another run's noise is another one.
-            return found if is_usable and lab.run_of("ttft") == lab.run_of(step) else None
+            return found if lab.run_of("ttft") == lab.run_of(step) else None
 
         judged = ALL_JUDGES[step](result) if verdicts is None else verdicts
         return measured(step, result, judged, ttft)

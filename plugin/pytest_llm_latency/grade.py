@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from . import artifacts, relations, results, sse
 from .artifacts import CHUNKS, Chunk, check, dump, load_json, parse, report_of
-from .errors import ArtifactError, StreamError
+from .errors import ArtifactError, LatencyError, StreamError
 from .recording import End, Recording, Reply, Request, load
 from .relations import Verdict
 from .results import (
@@ -41,6 +41,7 @@ from .rundir import EVIDENCE, REPORT_SOURCES, RUN_FILE, RunIndex
 from .sentences import Rule
 from .serverlog import cancel_line
 from .slots import Poll, load_polls
+from .speech import WORDS_PER_MINUTE
 from .timeline import derive
 
 Level = Literal["evidence", "contract"]
@@ -144,6 +145,21 @@ class GradedLab:
     def level(self) -> Level:
         """What the verdicts stand on."""
         return "contract" if self.index is None else "evidence"
+
+    def known(self, step: str) -> Any | None:
+        """What a step gives, None where the files do not."""
+        try:
+            return getattr(self, step)()
+        except LatencyError:
+            return None
+
+    def spoken_by(self) -> tuple[Rule, float]:
+        """(the sentence rule, the words a minute) of the run that measured the sentence step."""
+        if self.index is None or not self.index.has("sentence"):
+            return "plain", WORDS_PER_MINUTE
+        chosen = self.index.option("sentence", "sentence")
+        rate = self.index.option("sentence", "speech_wpm")
+        return "careful" if chosen == "careful" else "plain", float(rate)
 
     def run_of(self, step: str) -> str | None:
         """The run that has measured the step; None where nothing says so."""
@@ -373,11 +389,7 @@ class GradedLab:
 
     def _sentence_result(self, recordings: dict[str, Recording]) -> SentenceResult:
         """By the rule and the rate that the run chose."""
-        assert self.index is not None
-        chosen = self.index.option("sentence", "sentence")
-        rate = self.index.option("sentence", "speech_wpm")
-        rule: Rule = "careful" if chosen == "careful" else "plain"
-        return results.sentence_result(recordings, rule, float(rate))
+        return results.sentence_result(recordings, *self.spoken_by())
 
     def _cancel(
         self,
@@ -459,13 +471,20 @@ def by_lines(raw: bytes) -> bytes:
 
 def first_difference(found: Any, expected: Any, where: str) -> str | None:
     """Where two pieces of JSON data first differ, with both values; None: nowhere."""
+    try:
+        return _difference(found, expected, where)
+    except RecursionError:
+        return f"{where}: is nested too deeply to be compared"
+
+
+def _difference(found: Any, expected: Any, where: str) -> str | None:
     if type(found) is not type(expected):
         return f"{where}: {json.dumps(found)[:60]}, expected {json.dumps(expected)[:60]}"
     if isinstance(found, dict):
-        for key in [*expected, *found]:
+        for key in dict.fromkeys([*expected, *found]):
             if key not in found or key not in expected:
                 return f"{where}: the key {key!r} is {'missing' if key in expected else 'extra'}"
-            difference = first_difference(found[key], expected[key], f"{where}.{key}")
+            difference = _difference(found[key], expected[key], f"{where}.{key}")
             if difference is not None:
                 return difference
         return None
@@ -473,7 +492,7 @@ def first_difference(found: Any, expected: Any, where: str) -> str | None:
         if len(found) != len(expected):
             return f"{where}: {len(found)} entries, expected {len(expected)}"
         for number, (one, other) in enumerate(zip(found, expected)):
-            difference = first_difference(one, other, f"{where}[{number}]")
+            difference = _difference(one, other, f"{where}[{number}]")
             if difference is not None:
                 return difference
         return None

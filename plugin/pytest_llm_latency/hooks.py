@@ -13,7 +13,7 @@ import pytest
 from .errors import LatencyError
 from .language import Language
 from .options import language_of
-from .report.inert import inert
+from .report.inert import inert_block
 from .report.terminal import write_comparison
 from .targets import Targets, send_to_controller
 
@@ -27,7 +27,7 @@ def _in_words(language: Language) -> Generator[None, object, object]:
         return (yield)
     except LatencyError as error:
         words = language.say(str(error))
-    pytest.fail("\n".join(map(inert, words.split("\n"))), pytrace=False)
+    pytest.fail(inert_block(words), pytrace=False)
 
 
 class MeasuringHooks:
@@ -82,7 +82,8 @@ class MeasuringHooks:
         for _, measuring in self._targets.made():
             problem = measuring.finish()
             if problem is not None:
-                print(self._language.say(f"llm-latency: {problem}"), file=sys.stderr)
+                words = self._language.say(f"llm-latency: {problem}")
+                print(inert_block(words), file=sys.stderr)
                 if session.exitstatus == pytest.ExitCode.OK:
                     session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if hasattr(self._config, "workeroutput"):

@@ -214,6 +214,11 @@ class LiveLab:
 
         return self._once(UPSTREAM + step, measure)
 
+    def known(self, step: str) -> Any | None:
+        """What a step gave; None where it was not measured, or could not be. Measures nothing."""
+        result = self._results.get(step)
+        return None if isinstance(result, LatencyError) else result
+
     def run_of(self, step: str) -> str | None:  # noqa: ARG002
         """This run: what it gives, it has measured."""
         return self._run.run_id

@@ -25,6 +25,7 @@ from .options import UPSTREAM_API_KEY_VARIABLE, Settings
 from .plan import Plan
 from .recording import Recording
 from .relations import Verdict
+from .report import is_page
 from .report.inert import inert
 from .report.terminal import ProgressLine
 from .results import CAPABILITIES, UPSTREAM, Lab
@@ -74,7 +75,8 @@ class LiveSession(Session):
         facts = _facts(settings) | {"stamps": self._stamps and asdict(self._stamps)}
         self._run = RunDirectory(settings.artifacts, facts, settings.sources["artifacts"])
         with contextlib.suppress(OSError):
-            (self._run.path / PAGE).unlink(missing_ok=True)  # it would tell of files that change
+            if is_page(self._run.path / PAGE):
+                (self._run.path / PAGE).unlink()  # it would tell of files that change
 
     @property
     def run(self) -> RunDirectory:

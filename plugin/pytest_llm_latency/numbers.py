@@ -21,6 +21,7 @@ from .results import (
     SseResult,
     TtftResult,
 )
+from .timeline import count_in
 
 Number = float | int | None
 TEXTS = frozenset(("salt", "log_line", "log_span"))  # which may be None, and are no number then
@@ -49,12 +50,12 @@ def flat(value: Any, name: str) -> Numbers:
 
 
 def _server(result: ServerResult) -> Numbers:
-    body = result.props.json()
+    body = result.props.json()  # anything at all, at any depth
     if isinstance(body, dict):
-        kept = {key: body.get(key) for key in ("total_slots", "default_generation_settings")}
-        yield from (
-            pair for pair in flat(kept, "server") if pair[0].endswith((".total_slots", ".n_ctx"))
-        )
+        yield "server.total_slots", count_in(body, "total_slots")
+        settings = body.get("default_generation_settings")
+        if isinstance(settings, dict):
+            yield "server.default_generation_settings.n_ctx", count_in(settings, "n_ctx")
 
 
 def _sse(result: SseResult) -> Numbers:

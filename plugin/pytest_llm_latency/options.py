@@ -22,6 +22,7 @@ import pytest
 from .decision import ROUNDS_TO_COMPARE
 from .language import CATALOGUES, Language, default_code, language
 from .sentences import RULES, Rule
+from .speech import WORDS_PER_MINUTE
 
 INCONCLUSIVE = ("fail", "skip")
 SERVER_KINDS = ("auto", "url", "voice-llm", "llama-server", "local")
@@ -380,7 +381,7 @@ OPTIONS = (
         "speech_wpm",
         _positive,
         "words a minute of the voice that speaks the answer (default: 150)",
-        default=150.0,
+        default=WORDS_PER_MINUTE,
         metavar="N",
     ),
     Option(

@@ -31,7 +31,7 @@ from .recording import Recording, Reply
 from .sentences import Rule
 from .serverlog import cancel_line
 from .slots import ONE_TOKEN, Poll, answer_of, batches_after, slots_state, tokens_after
-from .speech import Speech, speech
+from .speech import WORDS_PER_MINUTE, Speech, speech
 from .timeline import Timeline, answer_limit, derive, first_sentence
 
 Recordings = Mapping[str, Recording]
@@ -426,10 +426,10 @@ class SentenceResult:
 
 
 def sentence_result(
-    recordings: Recordings, rule: Rule = "plain", words_per_minute: float = 150.0
+    recordings: Recordings, rule: Rule = "plain", words_per_minute: float = WORDS_PER_MINUTE
 ) -> SentenceResult:
     """From the last of the recordings "stream-1", "stream-2", … (see `sse_result`), and the
-    further rounds "again-2", "again-3", …"""
+    further rounds "again-2", "again-3", …, of which those that failed are left out."""
     again = [leg for name, leg in recordings.items() if name.startswith(SENTENCE_AGAIN)]
     timeline = usable(_leg(recordings, f"stream-{max(len(recordings) - len(again), 1)}"))
     sentence = _sentence(timeline, rule)
@@ -437,7 +437,7 @@ def sentence_result(
         sentence,
         timeline,
         speech(timeline.pieces, rule, words_per_minute),
-        (sentence, *(_sentence(usable(leg), rule) for leg in again)),
+        (sentence, *(_sentence(derive(leg), rule) for leg in again if _is_usable(leg))),
     )
 
 
@@ -762,7 +762,8 @@ CAPABILITIES = "capabilities"  # the step of the look at the server, which is no
 
 
 class Lab(Protocol):
-    """The eight steps, whether measured or graded: each gives its result. `upstream(step)` gives
+    """The eight steps, whether measured or graded: each gives its result; `known(step)` gives one
+    that is there already, and measures nothing; None where there is none. `upstream(step)` gives
     that of the same step at the server behind, None where there is none, `run_of(step)` the run
     that measured it, None where nothing says so. The others raise LatencyError where a step could
     not be measured."""
@@ -776,5 +777,6 @@ class Lab(Protocol):
     def sentence(self) -> SentenceResult: ...
     def cancel(self) -> CancelResult: ...
     def report(self) -> ReportResult: ...
+    def known(self, step: str) -> Any | None: ...
     def upstream(self, step: str) -> Any | None: ...
     def run_of(self, step: str) -> str | None: ...

@@ -80,6 +80,12 @@ class RunIndex:
         run = str(self._index.get("run"))
         return {"run": run, **self._index["runs"].get(run, {})}
 
+    def name(self, entry: Mapping[str, Any]) -> str:
+        """The run that made an entry: its id, and the server's URL where it is told."""
+        server = self._index["runs"].get(entry["run"], {}).get("server")
+        url = server.get("url") if isinstance(server, dict) else None
+        return f"{entry['run']}, {url}" if url else str(entry["run"])
+
     def option(self, step: str, name: str) -> Any:
         """An option of the run that measured the step; None where it is not told."""
         options = self._index["runs"].get(self.step(step)["run"], {}).get("options")

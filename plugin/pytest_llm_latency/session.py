@@ -22,7 +22,7 @@ from .numbers import Number, numbers
 from .options import Settings
 from .plan import Plan
 from .relations import JUDGES, Verdict, told_apart, upstream_words
-from .report import ci
+from .report import ci, is_page
 from .report.inert import inert
 from .report.terminal import Lines, write_summary
 from .results import Lab
@@ -162,10 +162,8 @@ class Session:
 
     def numbers(self, step: str) -> dict[str, Number]:
         """All numbers of a step of the lab; none where it could not be measured."""
-        # What was judged was measured: asking again must measure nothing.
-        if self._lab is None or step not in LAB_STEPS or not self.verdicts_of(step):
-            return {}
-        return numbers(step, getattr(self._lab, step)())
+        result = self._lab.known(step) if self._lab is not None and step in LAB_STEPS else None
+        return numbers(step, result) if result is not None else {}
 
     def annotations(self) -> list[str]:
         """Lines by which a CI job points at what is wrong."""
@@ -205,11 +203,13 @@ class Session:
     ) -> str | None:
         """Write the page of a directory; give what went wrong."""
         if page_can_be_made():
-            from .report import page  # only here: it takes a while
-
             try:
+                from .report import page  # only here: it takes a while
+
+                if path.exists() and not is_page(path):
+                    raise ArtifactError(f"{path} is no page of ours; give another: --llm-page=FILE")
                 page.write(path, directory, self.settings.max_bytes, verdicts, self.language)
-            except ArtifactError as error:
+            except (ArtifactError, ImportError, OSError) as error:
                 self._page = f"not made: {error}"
             else:
                 self._page = str(path)

@@ -15,6 +15,7 @@ from .sentences import Rule, all_ends
 from .timeline import Piece
 
 # A rule of thumb: news is read at some 250 characters a minute in Chinese, at 150 words in English.
+WORDS_PER_MINUTE = 150.0
 CHARACTERS_A_WORD = 1.65
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 

@@ -37,7 +37,7 @@ def clean_environment(
 ) -> None:
     """Nothing of the developer's own settings, servers and proxies reaches a test."""
     for name in list(os.environ):
-        if name.startswith(("LLM_", "LLAMA_")) or name.lower().endswith("_proxy"):
+        if name.startswith(("LLM_", "LLAMA_", "GITHUB_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("LLM_LANG", "en")
     monkeypatch.setenv("LLM_SERVER_ARGS", " ".join(ONE_THREAD))

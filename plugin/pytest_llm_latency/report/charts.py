@@ -200,8 +200,9 @@ def cancel(cases: Sequence[CancelCase], names: Sequence[str], _: Say) -> Spec:
     listening, after = _(UNTIL_CLOSE), _(UNTIL_IDLE)
     rows = []
     for case, name in zip(cases, names):
-        end_ms = case.closed_at_ms + (case.idle_after_ms or 0.0)
-        spans = ((listening, 0.0, case.closed_at_ms), (after, case.closed_at_ms, end_ms))
+        spans = [(listening, 0.0, case.closed_at_ms)]
+        if case.idle_after_ms is not None:
+            spans.append((after, case.closed_at_ms, case.closed_at_ms + case.idle_after_ms))
         rows += [
             {"close": name, "what": what, "start": start, "end": end, "ms": round(end - start, 1)}
             for what, start, end in spans

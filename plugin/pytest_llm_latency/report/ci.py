@@ -40,7 +40,8 @@ def markdown(
     tally = [f"{mark} {found.count(o)} {say(o)}" for o, mark in MARKS.items() if o in found]
     tally += [f"💥 {len(errors)} {say('failed')}"] if errors else []
     lines = [f"### {_text(title)}", "", " · ".join(tally), ""]
-    lines += [f"{_code(fact, say)}<br>" for fact in facts]
+    # Outside of a table, what stands in a line is Markdown.
+    lines += ["<table>", *(_row(_code(fact, say)) for fact in facts), "</table>"]
     bad = [verdict for verdict in verdicts if verdict.outcome in ("broken", "inconclusive")]
     if bad or errors:
         lines += ["", "<table>"]
@@ -58,7 +59,9 @@ def markdown(
         cells = _text(one.step), _code(one.relation, say), _code(one.numbers, say)
         lines.append(_row(MARKS[one.outcome], *cells))
     lines += ["</table></details>", ""]
-    lines += [f"{_text(step)}: {_code(note, say)}<br>" for step, note in notes]
+    if notes:
+        rows = (_row(_text(step), _code(note, say)) for step, note in notes)
+        lines += ["<table>", *rows, "</table>"]
     return "\n".join(lines) + "\n"
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import jinja2
 import vl_convert
@@ -26,7 +26,7 @@ from ..causes import Cause
 from ..errors import ArtifactError, LatencyError
 from ..grade import NONSENSE, GradedLab
 from ..language import Language
-from ..language import language as language_of
+from ..language import language as in_language
 from ..numbers import Number, numbers
 from ..relations import Outcome, Verdict, count, milliseconds
 from ..results import (
@@ -41,10 +41,9 @@ from ..results import (
 from ..rundir import RUN_FILE, RunIndex, write_all
 from ..sentences import Rule
 from ..speech import utterances
-from . import charts
+from . import MADE_BY, charts
 from .inert import inert_lines
 
-R = TypeVar("R")
 STEPS: Mapping[str, str] = {
     "server": "Server",
     "sse": "The stream",
@@ -62,28 +61,33 @@ LEGS: Mapping[str, str] = {
     "changed_prefix": "a line changed at its front",
 }
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-ENGLISH = language_of("en")
+ENGLISH = in_language("en")
 RAW_HEAD_BYTES, RAW_TAIL_BYTES = 100_000, 20_000
 TEXT_CHARACTERS = 4_000
 
 
 @dataclass(frozen=True)
 class StepView:
-    """What the page says of a step before its numbers. `error` is why it could not be measured;
-    `run` the run that did."""
+    """What the page says of a step before its numbers. `error` is why the newest run could not
+    measure it; `earlier` names the run that did, where that is not the newest."""
 
     name: str
     title: str
     verdicts: Sequence[Verdict] = ()
     notes: Sequence[str] = ()
     error: str | None = None
-    run: str | None = None
+    earlier: str | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Story:
-    """All that the page tells, as the files have it; None where they do not."""
+    """All that the page tells, as the files have it: a step's result is None where they do not.
+    `facts` are those of the newest run."""
 
+    steps: Sequence[StepView]
+    facts: Mapping[str, Any]
+    rule: Rule
+    words_per_minute: float
     server: ServerResult | None = None
     sse: SseResult | None = None
     ttft: TtftResult | None = None
@@ -91,10 +95,6 @@ class Story:
     cache: CacheResult | None = None
     sentence: SentenceResult | None = None
     cancel: CancelResult | None = None
-    steps: list[StepView] = field(default_factory=list)
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    rule: Rule = "plain"
-    words_per_minute: float = 150.0
 
 
 def write(
@@ -118,32 +118,28 @@ def read(directory: Path, max_bytes: int, verdicts: Sequence[Verdict] | None = N
     """What the files of a directory tell. Raises ArtifactError where it has no run.json that can
     be read, and no verdicts are given."""
     lab = GradedLab(directory, max_bytes)
-    story = Story()
-    errors: dict[str, str] = {}
-    for step in STEPS:
-        result = _result(getattr(lab, step), step, errors)
-        if step != "report":
-            setattr(story, step, result)
     index = lab.index
     if index is None and verdicts is None:
         raise ArtifactError(f"{RUN_FILE}: is missing")
-    judged = stored_verdicts(index) if verdicts is None and index is not None else verdicts or ()
-    known = {verdict.step: None for verdict in judged}
-    names = [*STEPS, *(step for step in known if step not in STEPS)]
-    for step in names:
-        view = _step(step, [v for v in judged if v.step == step], index, errors)
-        if view is not None:
-            story.steps.append(view)
+    errors: dict[str, str] = {}
     if index is not None:
-        story.facts = index.newest()
-        if index.has("sentence"):
-            careful = index.option("sentence", "sentence") == "careful"
-            story.rule = "careful" if careful else "plain"
-            story.words_per_minute = float(index.option("sentence", "speech_wpm") or 150.0)
-    return story
+        errors = {step: str(entry.get("error")) for step, entry in index.failures().items()}
+    # What an earlier run left of a step that the newest could not measure would mislead.
+    measured = [step for step in STEPS if step not in errors]
+    results = {step: _result(getattr(lab, step), step, errors) for step in measured}
+    results.pop("report", None)
+    judged = stored_verdicts(index) if verdicts is None and index is not None else verdicts or ()
+    names = dict.fromkeys([*STEPS, *(verdict.step for verdict in judged)])
+    steps = [_step(step, [v for v in judged if v.step == step], index, errors) for step in names]
+    return Story(
+        [step for step in steps if step is not None],
+        index.newest() if index is not None else {},
+        *lab.spoken_by(),
+        **results,
+    )
 
 
-def _result(ask: Callable[[], R], step: str, errors: dict[str, str]) -> R | None:
+def _result(ask: Callable[[], Any], step: str, errors: dict[str, str]) -> Any:
     try:
         return ask()
     except LatencyError as error:
@@ -158,18 +154,17 @@ def _step(
     errors: Mapping[str, str],
 ) -> StepView | None:
     """None where the directory has nothing of the step."""
-    title = STEPS.get(step, step)
+    title, error = STEPS.get(step, step), errors.get(step)
     if index is None:
-        return StepView(step, title, verdicts, error=None if verdicts else errors.get(step))
-    failed = index.failures().get(step)
+        return StepView(step, title, verdicts, error=None if verdicts else error)
+    if step in index.failures():
+        return StepView(step, title, error=error)
     if not index.has(step):
-        if failed is None:
-            return StepView(step, title, verdicts) if verdicts else None
-        return StepView(step, title, error=str(failed.get("error")), run=failed["run"])
+        return StepView(step, title, verdicts) if verdicts else None
     entry = index.step(step)
     notes = [str(note) for note in entry.get("notes", ())]
-    error = errors.get(step) if failed is None else str(failed.get("error"))
-    return StepView(step, title, verdicts, notes, error, entry["run"])
+    is_new = entry["run"] == index.newest()["run"]
+    return StepView(step, title, verdicts, notes, error, None if is_new else index.name(entry))
 
 
 def stored_verdicts(index: RunIndex) -> list[Verdict]:
@@ -240,10 +235,12 @@ def render(story: Story, language: Language) -> str:
     scripts = [Markup(library), Markup(_DRAW)]
     return environment.get_template("page.html.jinja").render(
         tag=language.tag,
+        made_by=Markup(MADE_BY),
         story=story,
         steps={step.name: step for step in story.steps},
         outcomes=_outcomes(story.steps),
         wrong=_wrong(story.steps),
+        unmeasured=[step for step in story.steps if step.error is not None],
         bars=bars,
         phases=[phase for phase in budget.PHASES if any(bar.ms(phase) for bar in bars)],
         levers=budget.levers(story.cache, story.prefill, story.sentence),
@@ -352,7 +349,7 @@ def _raw(sse: SseResult | None) -> Raw | None:
     return Raw(head.decode("utf-8", "replace"), tail.decode("utf-8", "replace"), left_out)
 
 
-def _flat(value: Any, name: str = "") -> Any:
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """(dotted name, text) of every fact, one that is empty left out."""
     if isinstance(value, Mapping):
         for key, inner in value.items():

@@ -42,8 +42,7 @@ def port_is_taken(port: int) -> bool:
 
 
 def log_tail(log_path: Path) -> str:
-    """The last lines of a log for an error message, each behind a bar: at the start of a line they
-    might be commands to whoever reads this output (in GitHub's workflows, "::error::")."""
+    """The last lines of a log, indented, for an error message."""
     try:
         with log_path.open("rb") as log:
             log.seek(0, 2)
@@ -51,7 +50,7 @@ def log_tail(log_path: Path) -> str:
             lines = log.read().decode("utf-8", "replace").splitlines()
     except OSError as error:
         return f"  (no log: {error})"
-    return "\n".join(f"  | {line}" for line in lines[-LOG_TAIL_LINES:]) or "  (the log is empty)"
+    return "\n".join(f"  {line}" for line in lines[-LOG_TAIL_LINES:]) or "  (the log is empty)"
 
 
 def wait_until_healthy(

@@ -104,7 +104,7 @@ def run_lab(directory: Path, *args: str) -> Path:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--pyargs", "test_llm_latency", "-p", "no:cacheprovider",
          "-p", "no:randomly", "-o", "addopts=", f"--llm-artifacts={directory / 'llm'}", *args],
-        cwd=directory, env={**environment(), "LLM_SERVER_ARGS": "-t 1"}, capture_output=True, text=True, check=False,
+        cwd=directory, env={**environment(), "LLM_SERVER_ARGS": "-t 1", "GITHUB_STEP_SUMMARY": "", "GITHUB_ACTIONS": ""}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (directory / "llm" / "report.html").exists(), done.stdout + done.stderr
     (directory / "out.txt").write_text(done.stdout + done.stderr)
