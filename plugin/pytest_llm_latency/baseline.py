@@ -176,12 +176,16 @@ def _still_holds(step: str, here: Sequence[Verdict], there: Sequence[Verdict]) -
         return []
     relation = "what held in the baseline is not broken"
     lost = [verdict for verdict in here if verdict.outcome == "broken" and verdict.relation in held]
+    judged = {verdict.relation for verdict in here if verdict.outcome == "holds"}
+    missing = [name for name in held if name not in judged]
+    if not lost and missing:
+        numbers = f"{len(held) - len(missing)} of {len(held)} that held there hold here"
+        return [_not_judged(step, relation, numbers, "no-longer-judged", f"not here: {missing[0]}")]
     if not lost:
         return [Verdict(step, relation, "holds", f"{len(held)} held there")]
-    numbers = "; ".join(
-        f"{verdict.relation}: {held[verdict.relation].numbers} there, {verdict.numbers} here"
-        for verdict in lost
-    )
+    numbers = f"{lost[0].relation}: {held[lost[0].relation].numbers} there, {lost[0].numbers} here"
+    if len(lost) > 1:
+        numbers = f"{numbers} (and {len(lost) - 1} more)"
     cause = Cause(
         "held-in-baseline",
         f"in the baseline it held ({held[lost[0].relation].numbers}): what has changed since, the "

@@ -192,8 +192,8 @@ def levers(
                 Lever(
                     "the long prompt is half as long",
                     "first text",
-                    line.ttft_ms(longest.prompt_n),
-                    line.ttft_ms(longest.prompt_n / 2),
+                    longest.ttft_ms,
+                    longest.ttft_ms - line.ms_per_token * longest.prompt_n / 2,
                 )
             )
     if sentence is not None:

@@ -42,13 +42,13 @@ class Baseline:
             raise ConfigError(f"{source}: {directory}: {error}") from None
         if self._lab.level != "evidence":
             raise ConfigError(f"{source}: {directory} has no {RUN_FILE}: it is no run's directory")
-        self._directory = directory
+        self.directory = directory
         self._tolerance = tolerance
 
     def header(self) -> str:
         """A line for the top of the run."""
         return (
-            f"llm-latency: baseline: {self._directory}; its ratios may be worse here by "
+            f"llm-latency: baseline: {self.directory}; its ratios may be worse here by "
             f"{self._tolerance:.0%}, and by noise"
         )
 

@@ -80,7 +80,8 @@ class LiveLab:
                 self._results[step] = error
                 self._run.fail_step(step, str(error))
             except BaseException as error:  # a timeout, Ctrl-C: told in run.json, and passed on
-                self._run.fail_step(step, repr(error))
+                words = "interrupted" if isinstance(error, KeyboardInterrupt) else repr(error)
+                self._run.fail_step(step, words)
                 self._run.save()
                 raise
             self._run.save()

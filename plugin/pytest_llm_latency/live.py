@@ -199,7 +199,7 @@ class LiveSession(Session):
             lines.append(f"machine: load {load} on {os.cpu_count()} cores, other targets beside it")
         if self.settings.upstream_url is not None:
             lines.append(f"behind: {self.settings.upstream_url} {self._behind_offers.words()}")
-        return lines
+        return [*lines, *super()._facts_lines()]
 
     def client(self, server: Server) -> Client:
         """A client whose recordings become evidence."""

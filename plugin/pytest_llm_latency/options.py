@@ -184,6 +184,13 @@ def _page(text: str) -> Path:
     return path
 
 
+def _lang(text: str) -> str:
+    code = default_code({"LANG": text})
+    if code not in text.lower():  # what is no language of ours counts as English
+        raise ValueError("one of " + ", ".join(CATALOGUES))
+    return code
+
+
 def _one_of(values: tuple[str, ...]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in values:
@@ -411,7 +418,7 @@ OPTIONS = (
     Option("ca", _path, "certificates (PEM) to trust instead of the system's", metavar="FILE"),
     Option(
         "lang",
-        _one_of(tuple(CATALOGUES)),
+        _lang,
         f"language of what is shown: {', '.join(CATALOGUES)} (default: the locale's, or en)",
         metavar="LANG",
     ),

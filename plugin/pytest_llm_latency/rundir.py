@@ -26,6 +26,7 @@ RUN_FILE = "run.json"
 EVIDENCE = "evidence"
 FORMAT = "pytest-llm-latency/run"
 VERSION = 1
+FAILING = ("broken", "inconclusive")
 SECTIONS = ("runs", "steps", "failures", "artifacts")
 REPORT_SOURCES = ("ttft.json", "prefill.json", "cache.json", "sentence.json", "cancel.json")
 
@@ -104,7 +105,12 @@ class RunIndex:
         run = entry["run"]
         if step in self._index["failures"]:
             return f"{RUN_FILE}: a later run failed to measure the step {step!r}"
-        if entry.get("outcome") not in ("passed", "skipped"):
+        outcome = entry.get("outcome")
+        # A step that failed by its verdicts says so itself; beside a baseline it may fail alone.
+        judged = _outcomes(entry.get("verdicts")) | _outcomes(entry.get("compared"))
+        if outcome not in ("passed", "skipped") and not (
+            outcome == "failed" and judged.intersection(FAILING)
+        ):
             return f"{RUN_FILE}: the outcome of the step was {entry.get('outcome')!r}"
         unlisted = sorted(set(expected) - set(self.names(step)))
         if unlisted:
@@ -377,6 +383,14 @@ def _is_index(found: Any) -> bool:
         )
         and all(_is_inside(name) for name in found["artifacts"])
     )
+
+
+def _outcomes(verdicts: Any) -> set[str]:
+    """The outcomes of a step's verdicts, or of those beside a baseline."""
+    if isinstance(verdicts, dict):
+        verdicts = verdicts.get("verdicts")
+    rows = verdicts if isinstance(verdicts, list) else []
+    return {str(row.get("outcome")) for row in rows if isinstance(row, dict)}
 
 
 def _is_inside(name: str) -> bool:

@@ -69,6 +69,7 @@ class Session:
             )
         self._reporter = config.pluginmanager.getplugin("terminalreporter")
         self._verdicts: list[Verdict] = []
+        self._compared: list[Verdict] = []  # those among them that are beside the baseline
         self._errors: dict[str, str] = {}  # of tests that failed without a verdict, by step
         self._lab: Lab | None = None
         self._page: str | None = None  # where it is, or why it is not
@@ -135,6 +136,7 @@ class Session:
         told to skip) inconclusive, skip on what cannot be measured, with their words."""
         __tracebackhide__ = True
         self._verdicts += [*verdicts, *compared]
+        self._compared += compared
         failing = (
             ("broken", "inconclusive") if self.settings.inconclusive == "fail" else ("broken",)
         )
@@ -175,8 +177,14 @@ class Session:
         return ci.markdown(title, facts, self._verdicts, self._errors, notes, self.language.say)
 
     def _facts_lines(self) -> list[str]:
-        """What was measured, or graded."""
-        return []
+        """What was measured, or graded, and compared."""
+        if self._baseline is None:
+            return []
+        judged = [verdict.outcome != "not judged" for verdict in self._compared]
+        return [
+            f"baseline: {self._baseline.directory}; {sum(judged)} of {len(judged)} comparisons "
+            "could be judged"
+        ]
 
     def _notes(self) -> list[tuple[str, str]]:
         """(step, remark)."""
@@ -208,7 +216,9 @@ class Session:
 
                 if path.exists() and not is_page(path):
                     raise ArtifactError(f"{path} is no page of ours; give another: --llm-page=FILE")
-                page.write(path, directory, self.settings.max_bytes, verdicts, self.language)
+                page.write(
+                    path, directory, self.settings.max_bytes, verdicts, self._errors, self.language
+                )
             except (ArtifactError, ImportError, OSError) as error:
                 self._page = f"not made: {error}"
             else:
@@ -269,7 +279,8 @@ class GradeSession(Session):
         return super().told_apart(step, verdicts) if words is None else told_apart(named, words)
 
     def _facts_lines(self) -> list[str]:
-        return [f"graded: {self._directory}, by its {LEVEL_WORDS[self.basis]}"]
+        line = f"graded: {self._directory}, by its {LEVEL_WORDS[self.basis]}"
+        return [line, *super()._facts_lines()]
 
     def finish(self) -> str | None:
         """Write the page, where one is asked for."""

@@ -17,7 +17,7 @@ import pytest
 from .costs import Costs
 from .errors import ConfigError
 from .numbers import Number
-from .options import Settings, language_of
+from .options import Settings, language_of, resolve
 from .relations import Verdict
 from .report import ci
 from .report.terminal import Lines, write_comparison
@@ -146,7 +146,7 @@ def _check_several(settings: Settings) -> None:
         "headers": "headers: they would go to all of them",
         "log": "a log: whose is it?",
         "log_command": "a log: whose is it?",
-        "page": "a page: whose is it?",
+        "page": "a page: of which?",
         "upstream_url": "a server behind: behind which?",
         "grade": "a directory to grade",
         "baseline": "a baseline: which of them is it of?",
@@ -167,6 +167,11 @@ class ControllerHooks:
     worker, and shows what they send."""
 
     def __init__(self, config: pytest.Config) -> None:
+        """Raises pytest.UsageError: a worker's own would be told to nobody."""
+        try:
+            _check_several(resolve(config))
+        except ConfigError as error:
+            raise pytest.UsageError(str(error)) from None
         self._language = language_of(config)
         self._texts: list[str] = []
         self._figures: dict[str, Mapping[str, float]] = {}

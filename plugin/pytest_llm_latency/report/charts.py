@@ -20,6 +20,7 @@ from .inert import inert
 Spec = Mapping[str, Any]
 Say = Callable[[str], str]
 MARKS_AT_MOST = 12_000
+SENTENCES_AT_MOST = 40
 # Beyond, a screen reader is not led through every one.
 MARKS_READ_OUT = 500
 TEXT_SHOWN = 60
@@ -39,7 +40,7 @@ _CONFIG: dict[str, Any] = {
         "labelFontSize": 12,
         "titleFontSize": 12,
         "titleFontWeight": "normal",
-        "labelLimit": 150,
+        "labelLimit": 200,
     },
     "axisX": {"tickCount": 8, "labelOverlap": True},
     "axisY": {"tickCount": 5},

@@ -56,7 +56,10 @@ def markdown(
         lines.append("</table>")
     lines += ["", f"<details><summary>{_text(say('All verdicts'))}</summary><table>"]
     for one in verdicts:
-        cells = _text(one.step), _code(one.relation, say), _code(one.numbers, say)
+        words = _code(one.numbers, say)
+        if one.cause is not None and one.outcome in ("not measurable", "not judged"):
+            words += f" {_code(one.cause.sentence, say)}"
+        cells = _text(one.step), _code(one.relation, say), words
         lines.append(_row(MARKS[one.outcome], *cells))
     lines += ["</table></details>", ""]
     if notes:

@@ -61,6 +61,7 @@ LEGS: Mapping[str, str] = {
     "changed_prefix": "a line changed at its front",
 }
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+NO_ERRORS: Mapping[str, str] = {}
 ENGLISH = in_language("en")
 RAW_HEAD_BYTES, RAW_TAIL_BYTES = 100_000, 20_000
 TEXT_CHARACTERS = 4_000
@@ -102,35 +103,42 @@ def write(
     directory: Path,
     max_bytes: int,
     verdicts: Sequence[Verdict] | None = None,
+    errors: Mapping[str, str] = NO_ERRORS,
     language: Language = ENGLISH,
 ) -> None:
     """Write the page of `directory` to `path`. The verdicts are those of its run.json, if none
-    are given. Raises ArtifactError."""
+    are given; `errors` are the words of tests that failed without one, by step. Raises
+    ArtifactError."""
     try:
-        text = render(read(directory, max_bytes, verdicts), language)
+        text = render(read(directory, max_bytes, verdicts, errors), language)
     except (*NONSENSE, jinja2.TemplateError, SchemaValidationError) as error:
         # Files may hold anything; whatever the page stumbles over is theirs.
         raise ArtifactError(f"{directory}: no page can be made of it: {error!r}") from None
     write_all({path: text.encode("utf-8")})
 
 
-def read(directory: Path, max_bytes: int, verdicts: Sequence[Verdict] | None = None) -> Story:
+def read(
+    directory: Path,
+    max_bytes: int,
+    verdicts: Sequence[Verdict] | None = None,
+    errors: Mapping[str, str] = NO_ERRORS,
+) -> Story:
     """What the files of a directory tell. Raises ArtifactError where it has no run.json that can
     be read, and no verdicts are given."""
     lab = GradedLab(directory, max_bytes)
     index = lab.index
     if index is None and verdicts is None:
         raise ArtifactError(f"{RUN_FILE}: is missing")
-    errors: dict[str, str] = {}
+    failed = dict(errors)
     if index is not None:
-        errors = {step: str(entry.get("error")) for step, entry in index.failures().items()}
+        failed |= {step: str(entry.get("error")) for step, entry in index.failures().items()}
     # What an earlier run left of a step that the newest could not measure would mislead.
-    measured = [step for step in STEPS if step not in errors]
-    results = {step: _result(getattr(lab, step), step, errors) for step in measured}
+    measured = [step for step in STEPS if step not in failed]
+    results = {step: _result(getattr(lab, step), step, failed) for step in measured}
     results.pop("report", None)
     judged = stored_verdicts(index) if verdicts is None and index is not None else verdicts or ()
-    names = dict.fromkeys([*STEPS, *(verdict.step for verdict in judged)])
-    steps = [_step(step, [v for v in judged if v.step == step], index, errors) for step in names]
+    names = dict.fromkeys([*STEPS, *failed, *(verdict.step for verdict in judged)])
+    steps = [_step(step, [v for v in judged if v.step == step], index, failed) for step in names]
     return Story(
         [step for step in steps if step is not None],
         index.newest() if index is not None else {},
@@ -157,10 +165,11 @@ def _step(
     title, error = STEPS.get(step, step), errors.get(step)
     if index is None:
         return StepView(step, title, verdicts, error=None if verdicts else error)
+    if not index.has(step) or (error is not None and not verdicts):
+        known = verdicts or step in index.failures() or step not in STEPS
+        return StepView(step, title, verdicts, error=error) if known else None
     if step in index.failures():
         return StepView(step, title, error=error)
-    if not index.has(step):
-        return StepView(step, title, verdicts) if verdicts else None
     entry = index.step(step)
     notes = [str(note) for note in entry.get("notes", ())]
     is_new = entry["run"] == index.newest()["run"]
@@ -201,7 +210,13 @@ def render(story: Story, language: Language) -> str:
     environment.filters |= {"ms": milliseconds, "n": count, "said": language.say}
     say = language._
     line = budget.fit(story.prefill) if story.prefill is not None else None
-    bars = budget.budgets(story.sentence, story.cache, story.rule)
+    # What is set against each other must be of one run.
+    old = {step.name for step in story.steps if step.earlier is not None}
+    prefill, cache, sentence = (
+        None if step in old else getattr(story, step) for step in ("prefill", "cache", "sentence")
+    )
+    new = [step for step in story.steps if step.earlier is None]
+    bars = budget.budgets(sentence, cache, story.rule)
     spoken = (
         utterances(story.sentence.timeline.pieces, story.rule, story.words_per_minute)
         if story.sentence is not None and story.sentence.timeline is not None
@@ -228,7 +243,7 @@ def render(story: Story, language: Language) -> str:
     if story.cache is not None:
         specs["cache-chart"] = charts.cache(story.cache, _legs(story.cache), say)
     if spoken:
-        specs["spoken-chart"] = charts.spoken(spoken, say)
+        specs["spoken-chart"] = charts.spoken(spoken[: charts.SENTENCES_AT_MOST], say)
     if story.cancel is not None and story.cancel.cases:
         specs["cancel-chart"] = charts.cancel(story.cancel.cases, closes, say)
     library = vl_convert.javascript_bundle()  # type: ignore[call-arg]
@@ -238,17 +253,18 @@ def render(story: Story, language: Language) -> str:
         made_by=Markup(MADE_BY),
         story=story,
         steps={step.name: step for step in story.steps},
-        outcomes=_outcomes(story.steps),
-        wrong=_wrong(story.steps),
+        outcomes=_outcomes(new),
+        wrong=_wrong(new),
         unmeasured=[step for step in story.steps if step.error is not None],
         bars=bars,
         phases=[phase for phase in budget.PHASES if any(bar.ms(phase) for bar in bars)],
-        levers=budget.levers(story.cache, story.prefill, story.sentence),
+        levers=budget.levers(cache, prefill, sentence),
         fit=line,
         numbers=found,
         prompt_tokens=budget.PROMPT_TOKENS,
         legs=_legs(story.cache),
         spoken=spoken,
+        sentences_at_most=charts.SENTENCES_AT_MOST,
         closes=closes,
         until=(charts.UNTIL_CLOSE, charts.UNTIL_IDLE),
         raw=_raw(story.sse),

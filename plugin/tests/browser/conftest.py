@@ -101,14 +101,20 @@ def opened(chromium: Browser) -> Iterator[Callable[..., Opened]]:
 
 def run_lab(directory: Path, *args: str) -> Path:
     """The lab, its files in `directory`/llm; whatever the tests said."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--pyargs", "test_llm_latency", "-p", "no:cacheprovider",
-         "-p", "no:randomly", "-o", "addopts=", f"--llm-artifacts={directory / 'llm'}", *args],
-        cwd=directory, env={**environment(), "LLM_SERVER_ARGS": "-t 1", "GITHUB_STEP_SUMMARY": "", "GITHUB_ACTIONS": ""}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = suite_in(directory, f"--llm-artifacts={directory / 'llm'}", *args)
     assert (directory / "llm" / "report.html").exists(), done.stdout + done.stderr
     (directory / "out.txt").write_text(done.stdout + done.stderr)
     return directory / "llm"
+
+
+def suite_in(directory: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """The installed suite, run in `directory`."""
+    quiet = {"LLM_SERVER_ARGS": "-t 1", "GITHUB_STEP_SUMMARY": "", "GITHUB_ACTIONS": ""}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "--pyargs", "test_llm_latency", "-p", "no:cacheprovider",
+         "-p", "no:randomly", "-o", "addopts=", *args],
+        cwd=directory, env={**environment(), **quiet}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

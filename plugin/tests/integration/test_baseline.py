@@ -132,11 +132,11 @@ def test_a_cache_that_saves_less_fails_alone(lab: Run, base: Path, graded: Run) 
             "  cause worse-than-baseline: * Either the cached prompt got slower *; or a cold prompt got faster",
         ]
     )
-    # The directory tells the same later, and without the baseline that its test failed.
+    # The directory tells the same later; by itself it is as good as any.
     again = graded("-k", "cache", f"--llm-baseline={base}")
     again.assert_outcomes(failed=1, deselected=7)
     assert "cause worse-than-baseline" in summary(again)
-    assert "the outcome of the step was 'failed'" in summary(again)
+    graded("-k", "cache").assert_outcomes(passed=1, deselected=7)
 
 
 def test_what_cannot_be_compared_is_said_and_fails_nothing(lab: Run, base: Path) -> None:
@@ -160,10 +160,10 @@ def test_files_alone_beside_a_run(base: Path, graded: Run, pytester: pytest.Pyte
     result.assert_outcomes(passed=4, deselected=4)
     result.stdout.fnmatch_lines(
         [
-            "ttft *ttft / total is no worse * holds *x1.00 (noise x*",
+            "ttft *ttft / total is no worse *x1.00 (noise x*",
             "prefill *prompt / generated token is no worse * not judged *no ratio here; the files alone*",
-            "cache *cached / cold ttft is no worse * holds *x*(noise x*",
-            "sentence *first sentence / total is no worse * holds *x*(noise x*",
+            "cache *cached / cold ttft is no worse * not judged *x*(noise x*",
+            "sentence *first sentence / total is no worse * not judged *x*(noise x*",
         ]
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import json
+import re
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -12,11 +13,15 @@ from typing import Any
 
 import pytest
 from engines import chunk, vllm
+from markdown_it import MarkdownIt
 from scripted import Connection, Request, serving
+
+from pytest_llm_latency.report import MADE_BY
 
 from .conftest import Run, summary
 
 ALLOWED = {"table", "tr", "td", "code", "br", "b", "details", "summary"}
+COMMANDS = "oops\n::error title=pwned::x\n::stop-commands::y ##[error]z"
 NASTY = "</code></table><img src=x onerror=alert(1)> [x](javascript:alert(1)) `b` @all #1 \x1b[31m\u202e"
 
 
@@ -24,10 +29,16 @@ NASTY = "</code></table><img src=x onerror=alert(1)> [x](javascript:alert(1)) `b
 def bursting() -> Iterator[str]:
     """The URL of a server that holds its pieces back, and swears in its error messages."""
     engine = vllm()
+    engine.models = (f"small![x](http://x/a.png) {NASTY}",)
+    engine.needs_model = False
 
     def script(connection: Connection, request: Request) -> None:
         if request.target != "/v1/chat/completions" or not request.body.get("messages"):
             engine.script(connection, request)
+            return
+        if "Saturday" in request.body["messages"][-1]["content"]:
+            connection.head(status="500 X", content_type="text/plain")
+            connection.send(COMMANDS)
             return
         if "fasting" in request.body["messages"][-1]["content"]:
             connection.reply({"error": {"message": NASTY}}, "500 X")
@@ -65,7 +76,7 @@ def in_a_workflow(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     result = lab(
-        *(f"--llm-url={bursting}", "--junit-xml=found.xml", "-k", "sse or sentence"),
+        *(f"--llm-url={bursting}", "--junit-xml=found.xml", "-k", "sse or sentence or prefill"),
         own_server=False,
     )
     return result, path
@@ -87,9 +98,15 @@ def test_a_workflow_is_told_what_is_wrong(
     tags = Tags(text)
     assert tags.tags == ALLOWED
     assert tags.attributes == []
+    rendered = Tags(MarkdownIt("commonmark").render(text))
+    assert rendered.tags <= ALLOWED | {"h3", "p"}
+    assert rendered.attributes == []
     assert "\x1b" not in text
     assert "\u202e" not in text
 
+    assert "pwned" in summary(result)
+    assert "##[" not in summary(result)
+    assert not re.search(r"^\s*::(error title=pwned|stop)", summary(result), re.MULTILINE)
     lines = [line for line in result.outlines if line.startswith("::")]
     titles = {line.split("::")[1] for line in lines}
     assert "error title=llm-latency sse%3A the pieces come as they are made" in titles
@@ -183,11 +200,54 @@ def test_without_the_extra_no_page_and_none_that_is_older(
     pytester.makepyfile(without_report=WITHOUT_REPORT)
     run = pytester.path / "voice" / "llm"
     run.mkdir(parents=True)
-    (run / "report.html").write_text("an older one")
+    (run / "report.html").write_text(f"<head>{MADE_BY}")
     result = lab("-k", "server", "-p", "without_report")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["page: not made: it needs the extra `report`: pip install *"])
     assert not (run / "report.html").exists()
+
+
+def test_a_report_of_another_tool_is_left_alone(lab: Run, pytester: pytest.Pytester) -> None:
+    run = pytester.path / "voice" / "llm"
+    run.mkdir(parents=True)
+    (run / "report.html").write_text("another tool's")
+    assert lab("-k", "server").ret == 0
+    assert (run / "report.html").read_text() == "another tool's"
+
+
+def test_reporting_measures_nothing(pytester: pytest.Pytester, bursting: str) -> None:
+    """A test of one's own that calls itself a step is no step that was measured."""
+    pytester.makepyfile(
+        """
+        import pytest
+        from pytest_llm_latency import relations
+
+        @pytest.mark.llm_latency(step="cache")
+        def test_mine(llm_client, llm_lab, llm_expect):
+            prompt = [{"role": "user", "content": "Hello"}]
+            llm_expect(relations.times_never_fall([]))
+        """
+    )
+    result = pytester.runpytest_subprocess(
+        f"--llm-url={bursting}", "-p", "no:cacheprovider", "--junit-xml=found.xml"
+    )
+    result.assert_outcomes(passed=1)
+    assert not (pytester.path / "voice" / "llm" / "cache.json").exists()
+
+
+def test_whatever_a_server_says_a_junit_file_is_xml(lab: Run, pytester: pytest.Pytester) -> None:
+    engine = vllm()
+    settings: Any = {"a\x01b": {"n_ctx": 5}, "n_ctx": 7}
+    for _ in range(600):
+        settings = {"n_ctx": 7, "deeper": settings}
+    props = {"model_path": "x", "total_slots": 1, "default_generation_settings": settings}
+    engine.paths["/props"] = (200, props)
+    with serving(engine.script) as server:
+        url = f"--llm-url={server.base_url}"
+        lab(url, "-k", "server", "--junit-xml=found.xml", own_server=False)
+    root = ET.parse(pytester.path / "found.xml").getroot()
+    properties = {p.get("name"): p.get("value") for p in root.iter("property")}
+    assert properties["server.default_generation_settings.n_ctx"] == "7"
 
 
 def test_a_page_that_is_asked_for_needs_the_extra(refused: Run, pytester: pytest.Pytester) -> None:

@@ -218,9 +218,10 @@ def test_a_relation_that_held_and_is_broken_now() -> None:
     [
         ([BROKEN], [replace(BROKEN)], []),
         ([replace(BROKEN, relation=UNCLEAR.relation)], [UNCLEAR], []),
-        ([BROKEN], [HELD, BROKEN], ["holds"]),
-        ([UNCLEAR], [HELD], ["holds"]),
-        ([], [HELD], ["holds"]),
+        ([HELD, BROKEN], [HELD, BROKEN], ["holds"]),
+        ([BROKEN], [HELD, BROKEN], ["not judged"]),
+        ([UNCLEAR], [HELD], ["not judged"]),
+        ([], [HELD], ["not judged"]),
     ],
 )
 def test_what_did_not_hold_there_was_not_lost(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_llm_latency import kb
 from pytest_llm_latency.artifacts import Cache, Cancel, Prefill, Ttft, dump, parse
 from pytest_llm_latency.errors import ArtifactError, ConfigError
-from pytest_llm_latency.report.terminal import inert
+from pytest_llm_latency.grade import first_difference
+from pytest_llm_latency.report.inert import inert
 from pytest_llm_latency.serverlog import cancel_line
 from pytest_llm_latency.slots import Poll, answer_of, slots_state
 
@@ -194,6 +196,29 @@ def test_artifact_errors_name_path_and_expectation(kind: type, text: str, words:
     with pytest.raises(ArtifactError) as error:
         parse(kind, text, "x")
     assert str(error.value).startswith(words)
+
+
+def test_deep_data_is_compared_in_time_that_grows_with_its_size() -> None:
+    deep: Any = 1
+    other: Any = 2
+    for _ in range(60):
+        deep, other = {"x": deep}, {"x": other}
+    assert first_difference(deep, deep, "it") is None
+    assert str(first_difference(deep, other, "it")).endswith("1, expected 2")
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("::error::x", ": :error::x"),
+        ("  ::error::x", "  : :error::x"),
+        ("test.py::test", "test.py::test"),
+        ("a ##[error]b", "a ## [error]b"),
+        ("a\u2028b\u2029c", "a\ufffdb\ufffdc"),
+    ],
+)
+def test_commands_to_who_reads_the_output_are_none(said: str, shown: str) -> None:
+    assert inert(said) == shown
 
 
 def test_text_of_a_model_is_inert() -> None:
