@@ -3,7 +3,7 @@
 `python bench/noise/baseline.py SERIES.json [RUNS]`: two runs begin at random places of a recorded
 series each and give their rounds the next factors, five requests a round as in the cache step, of
 which two make the ratio; the true change is set. One sample is two requests after five equal ones,
-which stand for its noise. At a true change of 1 every "worse" is a false alarm.
+which stand for its noise. At a true change of 1 every "worse" is a false alarm, at 2 every "holds".
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pytest_llm_latency.baseline import change, side, spread
 TRUE_CHANGES = (1.0, 1.5, 2.0, 3.0, 100.0)
 ROUNDS = (5, 10, 3, 1)
 TOLERANCE = 0.25
+MISSED = 2.0  # a change that must not be called none
 REQUESTS_A_ROUND = 5
 
 
@@ -48,21 +49,26 @@ def one_run(
 
 def cell(name: str, here: list[float], there: list[float], rounds: int, runs: int) -> str:
     """A row of the table: each true change on the same noise."""
-    shares = []
+    shares, held = [], []
     for true_change in TRUE_CHANGES:
         draw = random.Random(f"{SEED} {name} {rounds}")
-        worse = 0
+        worse = well = 0
         for _ in range(runs):
             found = side(*one_run(here, rounds, true_change, draw))
             base = side(*one_run(there, rounds, 1.0, draw))
             assert found is not None, "five equal requests tell the noise of one"
             assert base is not None
-            worse += change(found, base, TOLERANCE).is_worse
+            judged = change(found, base, TOLERANCE)
+            worse += judged.is_worse
+            well += judged.is_no_worse
         if true_change == 1.0:
             shares.append(f"{worse} of {runs:,}: {interval(worse, runs)}")
+            held.append(f"{well / runs:.1%}")
         else:
             shares.append(f"{worse / runs:.1%}")
-    return f"| {rounds} | {name} | " + " | ".join(shares) + " |"
+            if true_change == MISSED:
+                held.append(f"{well} of {runs:,}: {interval(well, runs)}")
+    return f"| {rounds} | {name} | " + " | ".join([*shares, *held]) + " |"
 
 
 def main() -> None:
@@ -73,8 +79,8 @@ def main() -> None:
     pairs += [(f"quiet there, {name} here", "quiet", name) for name in recorded if name != "quiet"]
     print(f"{runs:,} pairs of runs a row, tolerance {TOLERANCE}, seed {SEED}\n")
     changes = " | ".join(f"x{value:g}" for value in TRUE_CHANGES[1:])
-    print(f"| rounds | load | false alarms | {changes} |")
-    print("|---|---|---|" + "---|" * len(TRUE_CHANGES[1:]))
+    print(f"| rounds | load | false alarms | {changes} | holds at x1 | wrongly at x{MISSED:g} |")
+    print("|---|---|---|" + "---|" * (len(TRUE_CHANGES) + 1))
     with ProcessPoolExecutor() as pool:
         rows = [
             pool.submit(cell, name, recorded[here], recorded[there], rounds, runs)

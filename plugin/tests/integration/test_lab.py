@@ -380,6 +380,7 @@ def test_llama_server_on_the_path_is_used_for_a_model_of_one_s_own(
     )
 
 
+@pytest.mark.zoo
 def test_a_partial_run_replaces_only_its_own_files(
     lab: Run, artifact: Callable[[str], Any], pytester: pytest.Pytester
 ) -> None:
@@ -407,6 +408,7 @@ def test_a_partial_run_replaces_only_its_own_files(
     }
 
 
+@pytest.mark.zoo
 def test_a_changed_file_is_not_copied_into_the_report(
     lab: Run, artifact: Callable[[str], Any], pytester: pytest.Pytester
 ) -> None:

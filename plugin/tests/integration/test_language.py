@@ -42,6 +42,7 @@ def table(result: pytest.RunResult) -> list[str]:
     return lines[start + 1 :]
 
 
+@pytest.mark.zoo
 def test_a_run_in_chinese(lab: Run, no_cache: str, pytester: pytest.Pytester) -> None:
     result = lab(f"--llm-url={no_cache}", "-k", "sse or cache", "--llm-lang=zh", own_server=False)
     result.assert_outcomes(passed=1, failed=1, deselected=6)
