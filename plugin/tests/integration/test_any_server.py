@@ -125,7 +125,8 @@ def test_a_model_that_reasons(lab: Run, run_json: Callable[[], Any], field: str)
     result.assert_outcomes(passed=1, deselected=7)
     index = run_json()
     assert facts(index)["offers"]["reasoning"] == field
-    directory = Path(str(result.outlines[-2].partition("files: ")[2]))
+    (files,) = (line for line in result.outlines if line.startswith("files: "))
+    directory = Path(files.removeprefix("files: "))
     runs = json.loads((directory / "ttft.json").read_text("utf-8"))["runs"]
     for first_token_ms, run in zip(index["steps"]["ttft"]["first_token_ms"], runs):
         assert first_token_ms < run["ttft_ms"] / 2
