@@ -283,13 +283,18 @@ def test_prefill() -> None:
 
 
 def cache_result(
-    first: tuple[int, int], second: tuple[int, int], changed: tuple[int, int]
+    first: tuple[int, int],
+    second: tuple[int, int],
+    changed: tuple[int, int],
+    ttft_ms: tuple[float, ...] = (),
 ) -> CacheResult:
-    """Legs as (prompt_n, cache_n); times follow the tokens."""
+    """Legs as (prompt_n, cache_n); times follow the tokens, where none are given."""
+    counts = first, second, changed
+    times_ms = ttft_ms or [10.0 + n for n, _ in counts]
     legs = {
-        name: answer(ttft=10.0 + n, prompt_n=n, cache_n=reused)
-        for name, (n, reused) in zip(
-            ("first", "second", "changed_prefix"), (first, second, changed)
+        name: answer(ttft=time_ms, prompt_n=n, cache_n=reused)
+        for name, (n, reused), time_ms in zip(
+            ("first", "second", "changed_prefix"), counts, times_ms
         )
     }
     cache = Cache(**{name: CacheLeg(leg.prompt_n, leg.ttft_ms or 0) for name, leg in legs.items()})
@@ -312,6 +317,17 @@ def test_cache() -> None:
     warm = cache_result((1, 1299), (1, 1299), (1310, 0))
     assert codes(warm) == {"cold-leg-was-warm"}
     assert outcomes(relations.cache(warm)) == {"inconclusive"}
+
+
+@pytest.mark.parametrize("times_ms", [(320.0, 321.0), (397.0, 390.0)])
+def test_on_a_dead_cache_a_hair_s_breadth_says_nothing(times_ms: tuple[float, float]) -> None:
+    """Neither that the times hold, nor that they are broken: the counts say what is."""
+    second_ms, cold_ms = times_ms
+    result = cache_result((1300, 0), (1300, 0), (1310, 0), ttft_ms=(cold_ms, second_ms, cold_ms))
+    by_relation = {verdict.relation: verdict.outcome for verdict in relations.cache(result)}
+    assert by_relation["second < first in prompt_n"] == "broken"
+    assert by_relation["second < first in ttft"] == "inconclusive"
+    assert by_relation["second < changed_prefix in ttft"] == "inconclusive"
 
 
 def test_cache_by_time() -> None:
