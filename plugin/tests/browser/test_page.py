@@ -144,7 +144,7 @@ def test_a_mark_tells_its_text_and_time(good_run: Path, opened: Open) -> None:
     marks.nth(0).hover(force=True)
     tooltip = found.locator("#vg-tooltip-element")
     tooltip.wait_for(state="visible")
-    assert f"{chunks[0]['t_ms']:,.1f}" in tooltip.inner_text()
+    assert wait_until(lambda: f"{chunks[0]['t_ms']:,.1f}" in tooltip.inner_text())
 
 
 @pytest.mark.parametrize("bypass_csp", [False, True])
@@ -193,14 +193,19 @@ def test_ten_thousand_pieces(long_run: Path, opened: Open) -> None:
 
 def test_it_is_read_by_keyboard(good_run: Path, opened: Open) -> None:
     found = opened(good_run / "report.html").page
+
+    def soon(expression: str) -> bool:
+        """What a key does, it does after a while."""
+        return wait_until(lambda: bool(found.evaluate(expression)))
+
     found.keyboard.press("Tab")
-    assert found.evaluate("document.activeElement.className") == "skip"
+    assert soon("document.activeElement.className === 'skip'")
     found.keyboard.press("Enter")
-    assert found.url.endswith("#main")
+    assert soon("location.hash === '#main'")
     details = found.locator("#sse details")
     details.locator("summary").focus()
     found.keyboard.press("Enter")
-    assert details.get_attribute("open") is not None
+    assert soon("document.querySelector('#sse details').open")
     assert "data: [DONE]" in details.inner_text()
 
 
