@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from .baseline import ALL_JUDGES
 from .compared import Baseline
 from .errors import ArtifactError, ConfigError, LatencyError
 from .grade import Files, GradedLab
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from .server.ways import Server
 
 TARGET = "llm_target"
-LAB_STEPS = frozenset(("server", "report", *JUDGES))
 NEEDS_A_SERVER = "this test measures a server, which a grading (--llm-grade) does not have"
 NEEDS_REPORT = "it needs the extra `report`: pip install 'pytest-llm-latency[report]'"
 LEVEL_WORDS = {
@@ -164,7 +164,7 @@ class Session:
 
     def numbers(self, step: str) -> dict[str, Number]:
         """All numbers of a step of the lab; none where it could not be measured."""
-        result = self._lab.known(step) if self._lab is not None and step in LAB_STEPS else None
+        result = self._lab.known(step) if self._lab is not None and step in ALL_JUDGES else None
         return numbers(step, result) if result is not None else {}
 
     def annotations(self) -> list[str]:

@@ -38,7 +38,7 @@ from ..results import (
     SseResult,
     TtftResult,
 )
-from ..rundir import RUN_FILE, RunIndex, write_all
+from ..rundir import FAILING, RUN_FILE, RunIndex, write_all
 from ..sentences import Rule
 from ..speech import utterances
 from . import MADE_BY, charts
@@ -132,13 +132,16 @@ def read(
     failed = dict(errors)
     if index is not None:
         failed |= {step: str(entry.get("error")) for step, entry in index.failures().items()}
+    told = frozenset(failed)  # that there was a failure; else a step is only not there
     # What an earlier run left of a step that the newest could not measure would mislead.
     measured = [step for step in STEPS if step not in failed]
     results = {step: _result(getattr(lab, step), step, failed) for step in measured}
     results.pop("report", None)
     judged = stored_verdicts(index) if verdicts is None and index is not None else verdicts or ()
     names = dict.fromkeys([*STEPS, *failed, *(verdict.step for verdict in judged)])
-    steps = [_step(step, [v for v in judged if v.step == step], index, failed) for step in names]
+    steps = [
+        _step(step, [v for v in judged if v.step == step], index, failed, told) for step in names
+    ]
     return Story(
         [step for step in steps if step is not None],
         index.newest() if index is not None else {},
@@ -160,16 +163,16 @@ def _step(
     verdicts: Sequence[Verdict],
     index: RunIndex | None,
     errors: Mapping[str, str],
+    told: frozenset[str],
 ) -> StepView | None:
-    """None where the directory has nothing of the step."""
+    """None where the directory has nothing of the step, and nothing is `told` of it."""
     title, error = STEPS.get(step, step), errors.get(step)
     if index is None:
         return StepView(step, title, verdicts, error=None if verdicts else error)
-    if not index.has(step) or (error is not None and not verdicts):
-        known = verdicts or step in index.failures() or step not in STEPS
-        return StepView(step, title, verdicts, error=error) if known else None
-    if step in index.failures():
+    if step in told:
         return StepView(step, title, error=error)
+    if not index.has(step):
+        return StepView(step, title, verdicts) if verdicts else None
     entry = index.step(step)
     notes = [str(note) for note in entry.get("notes", ())]
     is_new = entry["run"] == index.newest()["run"]
@@ -326,7 +329,7 @@ def _wrong(steps: Sequence[StepView]) -> list[Wrong]:
     """What is wrong, the same cause said once."""
     found = []
     for step in steps:
-        bad = [one for one in step.verdicts if one.outcome in ("broken", "inconclusive")]
+        bad = [one for one in step.verdicts if one.outcome in FAILING]
         for (_, cause), same in groupby(bad, key=lambda one: (one.outcome, one.cause)):
             found.append(Wrong(step.title, list(same), cause))
     return found

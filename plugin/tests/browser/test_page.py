@@ -255,6 +255,21 @@ def test_what_could_not_be_measured_is_in_the_title(nasty_run: Path, opened: Ope
     assert found.locator("#cache .chart").count() == 0
 
 
+def test_a_failure_that_left_nothing_is_told(good_run: Path, tmp_path: Path) -> None:
+    """Before the step began (a budget, a server that never came): over an earlier run, too."""
+    run = Path(shutil.copytree(good_run, tmp_path / "llm"))
+    index = json.loads((run / "run.json").read_text("utf-8"))
+    for section in ("steps", "artifacts"):
+        rows = index[section].items()
+        index[section] = {k: v for k, v in rows if "ttft" not in (k, v.get("step"))}
+    (run / "run.json").write_text(json.dumps(index), "utf-8")
+    story = page.read(run, MAX_BYTES, errors={"ttft": "spent", "cache": "spent, too"})
+    views = {view.name: view for view in story.steps}
+    assert (views["ttft"].error, views["cache"].error) == ("spent", "spent, too")
+    assert not views["cache"].verdicts
+    assert story.cache is None
+
+
 def test_a_page_is_a_function_of_the_files(good_run: Path, tmp_path: Path) -> None:
     page.write(tmp_path / "again.html", good_run, MAX_BYTES)
     assert (tmp_path / "again.html").read_bytes() == (good_run / "report.html").read_bytes()
