@@ -19,7 +19,7 @@ from . import relations
 from .causes import Cause
 from .decision import ROUNDS_TO_COMPARE
 from .figures import RATIOS, Length, Ratio
-from .relations import JUDGES, Verdict
+from .relations import FAILING, JUDGES, Verdict
 from .results import TtftResult
 
 ROUNDS_FOR_SPREAD = 3
@@ -204,7 +204,7 @@ def _ratio(step: str, here: Measured, there: Measured, tolerance: float) -> Verd
     medians = statistics.median(found.rounds), statistics.median(base.rounds)
     numbers = f"{medians[0]:.3g} against {medians[1]:.3g}"
     for where, verdicts in (("here", here.verdicts), ("in the baseline", there.verdicts)):
-        if any(verdict.outcome in ("broken", "inconclusive") for verdict in verdicts):
+        if any(verdict.outcome in FAILING for verdict in verdicts):
             why = f"the step does not hold {where}, and then its ratio says nothing"
             return _not_judged(step, relation, numbers, "step-does-not-hold", why)
     differing = _incomparable(found, base)

@@ -257,18 +257,13 @@ def parting(one: str, other: str) -> str:
     return f"character {same + 1} ({shown[0]} against {shown[1]})"
 
 
-def prefill_flat(short_n: int | None, long_n: int | None) -> Cause:
-    """More documents, and no more work."""
-    if short_n is not None and long_n is not None and long_n <= short_n:
-        return Cause(
-            "prompt-not-growing",
-            f"the longer prompt had {long_n} tokens to process against {short_n}: it was cut off "
-            "on its way, or the cache answered although cache_prompt is false",
-        )
+def prompt_not_growing(few: int, many: int, added_characters: int) -> Cause:
+    """More text, and no more tokens, or far too few."""
+    more = f" ({added_characters:,} more characters)" if added_characters > 0 else ""
     return Cause(
-        "prefill-time",
-        "more tokens were processed, and the first text came no later: the machine is too busy "
-        "to see the effect; measure again when it is quiet, or give longer documents (--llm-kb)",
+        "prompt-not-growing",
+        f"the longer prompt had {many} tokens{more} against {few}: it was cut off on its way, or "
+        "the cache answered although cache_prompt is false",
     )
 
 
@@ -324,6 +319,11 @@ CANCEL_UNPROVEN = Cause(
     "(llm_plan.cancel_max_tokens)",
 )
 
+PREFILL_TIME = Cause(
+    "prefill-time",
+    "more tokens were processed, and the first text came no later: the machine is too busy to see "
+    "the effect; measure again when it is quiet, or give longer documents (--llm-kb)",
+)
 SLOTS_BLIND = Cause(
     "slots-blind",
     "while an answer was streaming, /slots (or /metrics) said that nothing was busy: does "

@@ -36,11 +36,12 @@ from .results import (
     is_props,
     lists_models,
 )
-from .timeline import Timeline
+from .timeline import Timeline, grew
 
 HEALTHY_WORDS = ("ok", "healthy", "up", "ready", "alive", "pass")
 # "not judged": beside a baseline that says nothing of it; it neither fails nor skips a test.
 Outcome = Literal["broken", "inconclusive", "not measurable", "not judged", "holds"]
+FAILING: tuple[Outcome, ...] = ("broken", "inconclusive")
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,20 @@ def long_above_short(short: Timeline, long: Timeline, step: str = "own") -> Verd
         f"prompt_n {count(short.prompt_n)} and {count(long.prompt_n)}, "
         f"ttft {milliseconds(short.ttft_ms)} and {milliseconds(long.ttft_ms)}"
     )
-    cause = causes.prefill_flat(short.prompt_n, long.prompt_n)
-    return _pair(step, "long > short", short, long, numbers, cause)
+    return _pair(step, "long > short", (short, long), numbers, _not_growing(short, long))
+
+
+def _not_growing(short: Timeline, long: Timeline) -> Cause | None:
+    """Of the longer prompt more may have been in the cache: only all its tokens together must
+    grow as its text does."""
+    added = long.prompt_characters - short.prompt_characters
+    for few, many, characters in (
+        (short.prompt_n, long.prompt_n, 0),
+        (short.prompt_total, long.prompt_total, added),
+    ):
+        if few is not None and many is not None and not grew(few, many, characters):
+            return causes.prompt_not_growing(few, many, characters)
+    return None
 
 
 def cached_below_uncached(uncached: Timeline, cached: Timeline, step: str = "own") -> Verdict:
@@ -134,28 +147,26 @@ def cached_below_uncached(uncached: Timeline, cached: Timeline, step: str = "own
     warm = causes.warm_leg("uncached", uncached)
     if warm is not None:
         return Verdict(step, relation, "inconclusive", numbers, warm)
-    cause = causes.cache_miss(uncached, cached)
-    return _pair(step, relation, cached, uncached, numbers, cause, is_cached=True)
+    missed = (
+        cached.prompt_n is not None
+        and uncached.prompt_n is not None
+        and (cached.prompt_n >= uncached.prompt_n or cached.cold)
+    )
+    cause = causes.cache_miss(uncached, cached) if missed else None
+    return _pair(step, relation, (cached, uncached), numbers, cause)
 
 
 def _pair(
-    step: str,
-    relation: str,
-    less: Timeline,
-    more: Timeline,
-    numbers: str,
-    cause: Cause,
-    is_cached: bool = False,
+    step: str, relation: str, pair: Sequence[Timeline], numbers: str, cause: Cause | None
 ) -> Verdict:
-    """Whether `less` was less work than `more`; `is_cached`: because it was in the cache."""
-    for timeline in (less, more):
+    """`cause` is why the counts of the two break the relation; None: they do not."""
+    for timeline in pair:
         failed = causes.unusable(timeline)
         if failed is not None:
             return Verdict(step, relation, "broken", numbers, failed)
-    if less.prompt_n is not None and more.prompt_n is not None:
-        holds = less.prompt_n < more.prompt_n and not (is_cached and less.cold)
-        return _verdict(step, relation, holds, numbers, cause)
-    return Verdict(step, relation, "inconclusive", numbers, causes.ONE_PAIR)
+    if cause is None and any(timeline.prompt_n is None for timeline in pair):
+        return Verdict(step, relation, "inconclusive", numbers, causes.ONE_PAIR)
+    return _verdict(step, relation, cause is None, numbers, cause)
 
 
 # --- the eight steps ---
@@ -342,20 +353,22 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     by_time = f"ttft grows with the documents ({docs})"
     times = ", ".join(milliseconds(row.ttft_ms) for row in rows)
     ratios, in_order = result.ratios(), result.in_order
+    stalled = result.stalled
+    cut_off = None if stalled is None else causes.prompt_not_growing(*stalled)
     if not result.counted:
         if not result.legs:
             return [_no_count("prefill", by_count)]
+        if stalled is not None:
+            numbers = f"{count(stalled[0])} and {count(stalled[1])} tokens in all"
+            return [_verdict("prefill", by_count, False, numbers, cut_off)]
         # Prompts that grow by the server's own count are not cut off; they are only fast.
         totals = [leg.prompt_total for leg in result.legs[max(result.legs)]]
         seen = all(total is None for total in totals)
         verdict = _times_decide("prefill", by_time, times, in_order, ratios, seen)
         return [verdict, *_clock("prefill", legs)]
-    known = [row.prompt_n for row in rows if row.prompt_n is not None]
-    pairs = list(pairwise(known))
-    flat = next((pair for pair in pairs if pair[0] >= pair[1]), pairs[0])
-    cause = causes.prefill_flat(*flat)
-    numbers = ", ".join(map(count, known)) + " tokens"
-    verdicts = [_verdict("prefill", by_count, result.grows, numbers, cause)]
+    numbers = ", ".join(count(row.prompt_n) for row in rows) + " tokens"
+    verdicts = [_verdict("prefill", by_count, cut_off is None, numbers, cut_off)]
+    cause = cut_off or causes.PREFILL_TIME
     if not result.legs:
         verdicts.append(_verdict("prefill", by_time, in_order, times, cause))
     else:

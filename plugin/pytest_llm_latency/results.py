@@ -32,7 +32,7 @@ from .sentences import Rule
 from .serverlog import cancel_line
 from .slots import ONE_TOKEN, Poll, answer_of, batches_after, slots_state, tokens_after
 from .speech import WORDS_PER_MINUTE, Speech, speech
-from .timeline import Timeline, answer_limit, derive, first_sentence
+from .timeline import Timeline, answer_limit, derive, first_sentence, grew
 
 Recordings = Mapping[str, Recording]
 Phase = Literal["prefill", "generation", "ended"]
@@ -267,10 +267,26 @@ class PrefillResult:
         return all(row.prompt_n is not None for row in self.rows)
 
     @property
-    def grows(self) -> bool:
-        """Whether the counts grow with the documents."""
-        known = [row.prompt_n for row in self.rows if row.prompt_n is not None]
-        return self.counted and all(a < b for a, b in pairwise(known))
+    def stalled(self) -> tuple[int, int, int] | None:
+        """The first two prompts that do not grow with their documents: the tokens of both, and
+        how many characters were added (0 where only the file is there). None: they grow, or the
+        server does not say how long they are."""
+        for few, many in pairwise(self.rows):
+            before, after = self._tokens(few), self._tokens(many)
+            added = self._characters(many) - self._characters(few)
+            if before is not None and after is not None and not grew(before, after, added):
+                return before, after, added
+        return None
+
+    def _tokens(self, row: PrefillRow) -> int | None:
+        """Those to process; where the server does not count them, all of the prompt."""
+        if self.counted or not self.legs:
+            return row.prompt_n
+        # Some servers fill a field that they do not count with 0.
+        return _median_count([leg.prompt_total for leg in self.legs[row.docs]]) or None
+
+    def _characters(self, row: PrefillRow) -> int:
+        return self.legs[row.docs][0].prompt_characters if self.legs else 0
 
     @property
     def in_order(self) -> bool:

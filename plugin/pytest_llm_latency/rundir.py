@@ -20,13 +20,13 @@ from typing import Any
 from .errors import ArtifactError, ConfigError
 from .recording import Recording
 from .recording import dump as dump_recording
+from .relations import FAILING
 from .sse import json_text
 
 RUN_FILE = "run.json"
 EVIDENCE = "evidence"
 FORMAT = "pytest-llm-latency/run"
 VERSION = 1
-FAILING = ("broken", "inconclusive")
 SECTIONS = ("runs", "steps", "failures", "artifacts")
 REPORT_SOURCES = ("ttft.json", "prefill.json", "cache.json", "sentence.json", "cancel.json")
 

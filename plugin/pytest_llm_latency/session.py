@@ -22,7 +22,7 @@ from .language import language
 from .numbers import Number, numbers
 from .options import Settings
 from .plan import Plan
-from .relations import JUDGES, Verdict, told_apart, upstream_words
+from .relations import FAILING, JUDGES, Verdict, told_apart, upstream_words
 from .report import ci, is_page
 from .report.inert import inert
 from .report.terminal import Lines, write_summary
@@ -137,9 +137,7 @@ class Session:
         __tracebackhide__ = True
         self._verdicts += [*verdicts, *compared]
         self._compared += compared
-        failing = (
-            ("broken", "inconclusive") if self.settings.inconclusive == "fail" else ("broken",)
-        )
+        failing = FAILING if self.settings.inconclusive == "fail" else ("broken",)
         say = self.language.say
         bad = [v for v in verdicts if v.outcome in failing]
         worse = [v for v in compared if v.outcome in failing]

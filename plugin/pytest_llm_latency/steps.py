@@ -374,7 +374,7 @@ def measure_prefill(bench: Bench) -> PrefillResult:
     legs, salt = _cold(bench, "prefill", [f"{docs}docs-1" for docs in plan.doc_counts], measure)
 
     def is_enough(result: PrefillResult) -> bool:
-        if result.counted and not result.grows:
+        if result.stalled is not None:
             return True  # the counts decide
         if result.counted and len(result.ratios()) == 1 and not result.in_order:
             return False

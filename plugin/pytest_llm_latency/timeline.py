@@ -14,6 +14,8 @@ from . import sse
 from .recording import Recording
 from .sentences import Rule, first_end
 
+# A word, on an average, in the languages that tokenizers know best: 4 to 6.
+CHARACTERS_A_TOKEN_AT_MOST = 16
 COLD_SHARE = 0.9
 COUNTS_AGREE_SHARE = 0.02
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
@@ -38,7 +40,8 @@ class Timeline:
     with `[DONE]`, where it came); None: nothing came. `connect_ms` is what opening the connection
     took before all that. Times that are less than `jitter_ms` apart
     are the same as far as this reader can say; `cpu_wait_ms` is how long it had to wait for a
-    core. `prompt` is what was asked, as text.
+    core. `prompt` is what was asked, as text; `prompt_characters` how long its text is (an image
+    is none).
     """
 
     pieces: tuple[Piece, ...] = ()
@@ -55,6 +58,7 @@ class Timeline:
     jitter_ms: float = 0.0
     cpu_wait_ms: float | None = None
     prompt: str = field(default="", repr=False)
+    prompt_characters: int = 0
 
     @property
     def first_token_ms(self) -> float | None:
@@ -244,6 +248,7 @@ def derive(recording: Recording) -> Timeline:
         timings = sse.mapping(value, "timings") or timings
         usage = sse.mapping(value, "usage") or usage
         finish_reason = _finish_reason(value) or finish_reason
+    contents = _contents(recording.request.body.get("messages"))
     return Timeline(
         pieces=tuple(pieces),
         token_ms=tuple(token_ms),
@@ -258,14 +263,28 @@ def derive(recording: Recording) -> Timeline:
         error=error,
         jitter_ms=recording.jitter_ms,
         cpu_wait_ms=recording.cpu_wait_ms,
-        prompt=_prompt(recording.request.body.get("messages")),
+        prompt="\n".join(map(str, contents)),
+        prompt_characters=sum(map(_characters, contents)),
     )
 
 
-def _prompt(messages: Any) -> str:
-    """The contents of chat messages, one after another."""
+def grew(few: int, many: int, added_characters: int) -> bool:
+    """Whether a prompt of `many` tokens is longer than one of `few` by what so much more text is
+    at least. Two texts of the same length (two salts) differ by some tokens for nothing."""
+    return many - few >= max(1, added_characters // CHARACTERS_A_TOKEN_AT_MOST)
+
+
+def _contents(messages: Any) -> list[Any]:
+    """The contents of chat messages: texts, or lists of parts."""
     parts = messages if isinstance(messages, list) else []
-    return "\n".join(str(part.get("content", "")) for part in parts if isinstance(part, Mapping))
+    return [part.get("content", "") for part in parts if isinstance(part, Mapping)]
+
+
+def _characters(content: Any) -> int:
+    if isinstance(content, str):
+        return len(content)
+    parts = content if isinstance(content, list) else []
+    return sum(len(str(part.get("text", ""))) for part in parts if isinstance(part, Mapping))
 
 
 def _transport_error(recording: Recording) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..numbers import Number
-from ..relations import Outcome, Verdict
+from ..relations import FAILING, Outcome, Verdict
 from .inert import inert
 
 Say = Callable[[str], str]
@@ -42,7 +42,7 @@ def markdown(
     lines = [f"### {_text(title)}", "", " · ".join(tally), ""]
     # Outside of a table, what stands in a line is Markdown.
     lines += ["<table>", *(_row(_code(fact, say)) for fact in facts), "</table>"]
-    bad = [verdict for verdict in verdicts if verdict.outcome in ("broken", "inconclusive")]
+    bad = [verdict for verdict in verdicts if verdict.outcome in FAILING]
     if bad or errors:
         lines += ["", "<table>"]
         for step, words in errors.items():

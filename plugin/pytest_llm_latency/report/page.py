@@ -28,7 +28,7 @@ from ..grade import NONSENSE, GradedLab
 from ..language import Language
 from ..language import language as in_language
 from ..numbers import Number, numbers
-from ..relations import Outcome, Verdict, count, milliseconds
+from ..relations import FAILING, Outcome, Verdict, count, milliseconds
 from ..results import (
     CacheResult,
     CancelResult,
@@ -38,7 +38,7 @@ from ..results import (
     SseResult,
     TtftResult,
 )
-from ..rundir import FAILING, RUN_FILE, RunIndex, write_all
+from ..rundir import RUN_FILE, RunIndex, write_all
 from ..sentences import Rule
 from ..speech import utterances
 from . import MADE_BY, charts

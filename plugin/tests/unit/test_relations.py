@@ -282,6 +282,59 @@ def test_prefill() -> None:
     assert outcomes(relations.prefill(warm)) == {"inconclusive"}
 
 
+def with_texts(result: PrefillResult, *characters: int, **usage: int) -> PrefillResult:
+    legs = {
+        docs: [replace(leg, prompt_characters=long, usage=usage) for leg in legs]
+        for (docs, legs), long in zip(result.legs.items(), characters)
+    }
+    return replace(result, legs=legs)
+
+
+def test_a_prompt_must_grow_as_its_text_does() -> None:
+    """Two salts differ by some tokens: such counts of a prompt that is cut off grow by chance."""
+    by_chance = prefill_result((142, 57.0), (206, 75.0), (212, 120.0))
+    assert outcomes(relations.prefill(by_chance)) == {"holds"}  # so little text may be no more
+    cut_off = relations.prefill(with_texts(by_chance, 120, 520, 1320))
+    assert broken(cut_off) == [
+        ("prompt_n grows with the documents (0, 4, 12)", "prompt-not-growing")
+    ]
+    assert "had 212 tokens (800 more characters) against 206" in cut_off[0].cause.sentence
+    whole = prefill_result((142, 57.0), (206, 75.0), (256, 120.0))
+    assert outcomes(relations.prefill(with_texts(whole, 120, 520, 1320))) == {"holds"}
+
+
+def test_a_flat_prompt_s_time_proves_nothing() -> None:
+    """Where the counts do not grow, time that does not follow is no second fault."""
+    flat = relations.prefill(prefill_result((206, 57.0), (206, 58.0), (206, 56.0)))
+    assert [(v.outcome, v.cause.code) for v in flat if v.cause] == [
+        ("broken", "prompt-not-growing"),
+        ("inconclusive", "prompt-not-growing"),
+    ]
+
+
+def test_a_prompt_whose_length_alone_is_known_must_grow_too() -> None:
+    """Usage without cached tokens: what was processed is not known, and times decide."""
+    uncounted = prefill_result((None, 57.0), (None, 75.0), (None, 120.0))
+    legs = {
+        docs: [replace(leg[0], timings={}, prompt_characters=100 * docs)]
+        for docs, leg in uncounted.legs.items()
+    }
+
+    def of(*totals: int) -> list[relations.Verdict]:
+        used = {
+            docs: [replace(leg[0], usage={"prompt_tokens": total})]
+            for (docs, leg), total in zip(legs.items(), totals)
+        }
+        return relations.prefill(replace(uncounted, legs=used))
+
+    assert broken(of(142, 206, 212)) == [
+        ("prompt_n grows with the documents (0, 4, 12)", "prompt-not-growing")
+    ]
+    assert "prompt-not-growing" not in [v.cause.code for v in of(142, 206, 300) if v.cause]
+    # a field that is not counted, but filled
+    assert "prompt-not-growing" not in [v.cause.code for v in of(0, 0, 0) if v.cause]
+
+
 def cache_result(
     first: tuple[int, int],
     second: tuple[int, int],

@@ -19,7 +19,7 @@ STREAMED = frozenset(("sse", "ttft", "prefill", "cache", "sentence", "cancel"))
 class Fault:
     """`told`: each step that must fail, and what it must say: "broken: CODE" or another outcome,
     where two are right with " or " between them; None: it could not be measured, and its words hold `words`. All other steps must pass.
-    `slow`: on a model that generates some 60 tokens a second."""
+    `slow`: on a model that generates some 90 tokens a second."""
 
     name: str
     proxy: Proxy = field(default_factory=Proxy)
