@@ -201,7 +201,14 @@ def _number(value: int | None) -> str:
 
 
 def cache_miss(cold: Timeline, second: Timeline) -> Cause:
-    """A prompt that was known was processed again. Says where the two prompts part."""
+    """A prompt that was known was processed again. Says where the two prompts part.
+
+    Counts that tell of more work than there was time for are the first answer's, repeated; unless
+    the server's clock is wrong in that one, too.
+    """
+    replayed = clock_disagreement(second)
+    if replayed is not None and clock_disagreement(cold) is None:
+        return replayed
     if second.prompt_n is None:
         return SAME_TIME
     if second.cold is False:

@@ -554,17 +554,21 @@ def cancel(result: CancelResult) -> list[Verdict]:
         *_prefill_stops(result),
     ]
     if result.log_source is not None:
+        not_logged = Cause(
+            "cancel-not-logged",
+            f"{result.log_source} has no 'cancel task' for this request: is it this server's log, "
+            "at its default level?",
+        )
         verdicts.append(
             _verdict(
                 "cancel",
                 "the log has the task's cancel line",
                 result.log_line is not None,
                 result.log_line or f"not in {result.log_source}",
-                Cause(
-                    "cancel-not-logged",
-                    f"{result.log_source} has no 'cancel task' for this request: is it this "
-                    "server's log, at its default level?",
-                ),
+                # The log of a server that was seen to work on is right.
+                causes.cancel_ignored(case)
+                if case is not None and case.stop == "ran on" and case.proof != "time"
+                else not_logged,
             )
         )
     if case is not None:

@@ -24,7 +24,6 @@ SENTENCES_AT_MOST = 40
 # Beyond, a screen reader is not led through every one.
 MARKS_READ_OUT = 500
 TEXT_SHOWN = 60
-_PHASE_COLOURS = [f"var(--{name.replace(' ', '-')})" for name in PHASES]
 UNTIL_CLOSE, UNTIL_IDLE = "until the close", "until the slot is idle"
 _TEXT, _GRID, _FAINT = "var(--text)", "var(--grid)", "var(--faint)"
 _CONFIG: dict[str, Any] = {
@@ -59,28 +58,19 @@ def _rows(values: Sequence[Mapping[str, Any]]) -> Any:
     return alt.Data(values=list(values))  # type: ignore[no-untyped-call]
 
 
-def voice_budget(budgets: Sequence[Budget], _: Say) -> Spec:
-    """A bar a request, cut into its phases."""
-    names = {phase: _(phase) for phase in PHASES}
-    rows = [
-        {
-            "request": _(one.name),
-            "phase": names[part.phase],
-            "start": part.start_ms,
-            "end": part.end_ms,
-            "ms": round(part.ms, 1),
-        }
-        for one in budgets
-        for part in one.parts
-    ]
-    used = {part.phase for one in budgets for part in one.parts}
-    shown = [phase for phase in PHASES if phase in used]
-    scale = alt.Scale(
-        domain=[names[phase] for phase in shown],
-        range=[_PHASE_COLOURS[PHASES.index(phase)] for phase in shown],
-    )
-    chart = (
-        alt.Chart(_rows(rows))
+def _spans(
+    rows: Sequence[Mapping[str, Any]],
+    bars: Sequence[str],
+    row_title: str,
+    colours: Mapping[str, str],
+    _: Say,
+) -> Any:
+    """A bar for each of `bars`, made of rows {"bar", "phase", "start", "end"} in milliseconds from
+    the request; `colours` by phase."""
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
+    shown = [{**row, "ms": round(row["end"] - row["start"], 1)} for row in rows]
+    return (
+        alt.Chart(_rows(shown))
         .mark_bar(stroke="var(--page)", strokeWidth=1)
         .encode(
             x=alt.X(
@@ -89,15 +79,27 @@ def voice_budget(budgets: Sequence[Budget], _: Say) -> Spec:
                 scale=alt.Scale(nice=False),
             ),
             x2="end:Q",
-            y=alt.Y("request:N", title=None, sort=[_(one.name) for one in budgets]),
+            y=alt.Y("bar:N", title=None, sort=list(bars)),
             color=alt.Color("phase:N", scale=scale, legend=None),
             tooltip=[
-                alt.Tooltip("request:N", title=_("request")),
+                alt.Tooltip("bar:N", title=row_title),
                 alt.Tooltip("phase:N", title=_("phase")),
                 alt.Tooltip("ms:Q", title=_("milliseconds")),
             ],
         )
     )
+
+
+def voice_budget(budgets: Sequence[Budget], _: Say) -> Spec:
+    """A bar a request, cut into its phases."""
+    rows = [
+        {"bar": _(one.name), "phase": _(part.phase), "start": part.start_ms, "end": part.end_ms}
+        for one in budgets
+        for part in one.parts
+    ]
+    used = {part.phase for one in budgets for part in one.parts}
+    colours = {_(phase): f"var(--{phase.replace(' ', '-')})" for phase in PHASES if phase in used}
+    chart = _spans(rows, [_(one.name) for one in budgets], _("request"), colours, _)
     return _finished(chart, _("where the time of a request goes"), 46 * len(budgets))
 
 
@@ -201,31 +203,12 @@ def cancel(cases: Sequence[CancelCase], names: Sequence[str], _: Say) -> Spec:
     listening, after = _(UNTIL_CLOSE), _(UNTIL_IDLE)
     rows = []
     for case, name in zip(cases, names):
-        spans = [(listening, 0.0, case.closed_at_ms)]
+        rows.append({"bar": name, "phase": listening, "start": 0.0, "end": case.closed_at_ms})
         if case.idle_after_ms is not None:
-            spans.append((after, case.closed_at_ms, case.closed_at_ms + case.idle_after_ms))
-        rows += [
-            {"close": name, "what": what, "start": start, "end": end, "ms": round(end - start, 1)}
-            for what, start, end in spans
-        ]
-    scale = alt.Scale(
-        domain=[listening, after], range=["var(--until-the-close)", "var(--until-the-slot-is-idle)"]
-    )
-    chart = (
-        alt.Chart(_rows(rows))
-        .mark_bar(stroke="var(--page)", strokeWidth=1)
-        .encode(
-            x=alt.X("start:Q", title=_("milliseconds from the request")),
-            x2="end:Q",
-            y=alt.Y("close:N", title=None, sort=list(names)),
-            color=alt.Color("what:N", scale=scale, legend=None),
-            tooltip=[
-                alt.Tooltip("close:N", title=_("close")),
-                alt.Tooltip("what:N", title=_("phase")),
-                alt.Tooltip("ms:Q", title=_("milliseconds")),
-            ],
-        )
-    )
+            idle_ms = case.closed_at_ms + case.idle_after_ms
+            rows.append({"bar": name, "phase": after, "start": case.closed_at_ms, "end": idle_ms})
+    colours = {listening: "var(--until-the-close)", after: "var(--until-the-slot-is-idle)"}
+    chart = _spans(rows, names, _("close"), colours, _)
     return _finished(chart, _("how long the server works on after the close"), 40 * len(names))
 
 
