@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_llm_latency import relations
+from pytest_llm_latency import causes, relations
 from pytest_llm_latency.artifacts import (
     Cache,
     CacheLeg,
@@ -463,6 +463,18 @@ def test_the_server_s_own_clock_must_agree() -> None:
     assert "ttft >= the server's own prompt time" not in [v.relation for v in verdicts if v.cause]
 
 
+def test_a_replayed_answer_is_no_dead_cache() -> None:
+    """A cache of responses repeats the counts of the first answer, and no time passes."""
+    cold = replace(answer(900.0), timings={"prompt_n": 1300, "cache_n": 0, "prompt_ms": 880.0})
+    replayed = replace(cold, pieces=(Piece(2.0, "Hi"),))
+    assert causes.cache_miss(cold, replayed).code == "clock-disagreement"
+    assert causes.cache_miss(cold, cold).code == "cache-never-hits"
+    # a clock that is always wrong says nothing of the second answer
+    fast = replace(replayed, timings={**cold.timings, "prompt_ms": 2640.0})
+    wrong = replace(cold, timings={**cold.timings, "prompt_ms": 2640.0})
+    assert causes.cache_miss(wrong, fast).code == "cache-never-hits"
+
+
 def test_the_parting_of_two_prompts_is_shown() -> None:
     assert (
         parting("v=1;the same", "v=2;the same")
@@ -524,6 +536,15 @@ def test_cancel() -> None:
     assert "513 of 4,100 tokens processed" in " ".join(verdict.numbers for verdict in both)
     too_fast = replace(CANCEL, cases=(CASE, replace(RAN_THROUGH, stop="unknown")))
     assert "a close in prefill stops it" not in [v.relation for v in relations.cancel(too_fast)]
+
+
+def test_the_log_of_a_server_that_worked_on_is_no_wrong_log() -> None:
+    log = "the log has the task's cancel line"
+    ignored = replace(CANCEL, cancel=BUSY, cases=(replace(RAN_ON, proof="slots"),), log_line=None)
+    assert broken(relations.cancel(ignored)) == [(IDLE, "cancel-ignored"), (log, "cancel-ignored")]
+    # by its time alone it may have waited for the requests of others
+    by_time = replace(ignored, cases=(replace(RAN_ON, proof="time"),))
+    assert broken(relations.cancel(by_time))[-1] == (log, "cancel-not-logged")
 
 
 @pytest.mark.parametrize(
