@@ -52,7 +52,7 @@ def burst(timeline: Timeline) -> Cause | None:
     # Reasoning is generated, too: the span begins with the first token of any channel.
     first_ms = pieces[0].t_ms if timeline.first_token_ms is None else timeline.first_token_ms
     span_ms = pieces[-1].t_ms - first_ms
-    generated_ms = timeline.predicted_ms
+    generated_ms = _generated_ms(timeline)
     arrivals = len(timeline.arrivals)
     if generated_ms is not None:
         held_ms = generated_ms - span_ms
@@ -79,6 +79,16 @@ def burst(timeline: Timeline) -> Cause | None:
         "answer. In nginx: proxy_buffering off, no gzip for text/event-stream; or let the server "
         "send X-Accel-Buffering: no",
     )
+
+
+def _generated_ms(timeline: Timeline) -> float | None:
+    """How long the server says that it generated what came: of tokens that are not shown
+    (reasoning that is taken out on the way) only the share of the others."""
+    generated_ms, tokens = timeline.predicted_ms, timeline.tokens or 0
+    shown = len(timeline.token_ms or timeline.pieces)
+    if generated_ms is not None and tokens > 2 * shown:
+        return generated_ms * shown / tokens
+    return generated_ms
 
 
 def coalesced(timeline: Timeline) -> Cause | None:
@@ -187,7 +197,7 @@ def unusable(timeline: Timeline) -> Cause | None:
 
 def warm_leg(name: str, leg: Timeline) -> Cause | None:
     """A leg that must be cold was not, so that nothing can be said about the cache."""
-    if leg.cold is not False:
+    if not leg.warm:
         return None
     return Cause(
         "cold-leg-was-warm",
@@ -244,11 +254,16 @@ def cache_miss(cold: Timeline, second: Timeline) -> Cause:
 
 def changed_prefix_hit(known: Timeline, changed: Timeline) -> Cause:
     """A prompt that differs from its first character on was served from the cache."""
+    reused = (
+        "its first text came as soon as that of the cached one"
+        if changed.cache_n is None
+        else f"{changed.cache_n} tokens were reused"
+    )
     return Cause(
         "changed-prefix-hit",
-        f"{changed.cache_n} tokens were reused although the prompts part at "
-        f"{parting(known.prompt, changed.prompt)}: does something answer from a cache of "
-        "responses, drop the system prompt, or shift the cache (--cache-reuse)?",
+        f"{reused} although the prompts part at {parting(known.prompt, changed.prompt)}: does "
+        "something answer from a cache of responses, drop the system prompt, or shift the cache "
+        "(--cache-reuse)?",
     )
 
 
@@ -282,7 +297,8 @@ def cancel_ignored(case: CancelCase) -> Cause:
             "cancel-logged-but-running",
             f"the log says {case.log_line!r}, and yet the slot was busy {waited} after the close",
         )
-    how = "generated to the end of its answer" if case.stop == "ran on" else "was still busy"
+    to_its_end = case.stop == "ran on" and case.idle_after_ms is not None
+    how = "generated to the end of its answer" if to_its_end else "was still busy"
     if case.proof == "time":
         how = "was idle only after as long as the rest of the answer takes"
     more = f" ({case.tokens_after_close} more tokens)" if case.tokens_after_close else ""
@@ -341,11 +357,40 @@ CACHE_SOMETIMES = Cause(
     "the same prompt was reused in some rounds and processed again in others: does somebody else "
     "use the server meanwhile, or do the requests go to several servers in turn?",
 )
+CACHE_ELSEWHERE = Cause(
+    "cache-elsewhere",
+    "the same prompt was processed again, and the one after it, with another end, was reused: the "
+    "requests go to several slots or servers in turn. Try -np 1; before several servers, let one "
+    "conversation always go to the same",
+)
+COUNTS_AGAINST_TIMES = Cause(
+    "counts-against-times",
+    "by its counts the server processed the same prompt again, by the times it did not: a field "
+    "that it fills and never counts (cached_tokens is always 0), or an answer from a cache of "
+    "responses",
+)
+REPLAYED = Cause(
+    "replayed-answer",
+    "the same text came again in a tenth of the time that it takes to generate: something answers "
+    "from a cache of responses, which says nothing of the cache of prompts. Turn it off, or "
+    "measure the server behind",
+)
+REASONING_HIDES = Cause(
+    "reasoning-hides-prefill",
+    "the model reasons where nobody sees it, and the first text waits for that: what the prompt "
+    "took cannot be told from it. Turn reasoning off "
+    """(--llm-body='{"chat_template_kwargs": {"enable_thinking": false}}')""",
+)
 OTHERS = Cause(
     "others-use-the-server",
     "the same prompt was processed again, and while nothing was asked here, /slots showed tasks of "
     "others: they may have taken its place in the cache. Measure again when nobody else uses the "
     "server",
+)
+OTHERS_AT_THE_CLOSE = Cause(
+    "others-use-the-server",
+    "after the close /slots showed tasks of others, and whose work went on cannot be told: measure "
+    "again when nobody else uses the server",
 )
 UNANSWERED = Cause(
     "unanswered",

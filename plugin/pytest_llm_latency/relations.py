@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from . import causes
-from .artifacts import CacheLeg, Cancel, Chunk, PrefillRow, Props, Sentence, Ttft, check
+from .artifacts import Cancel, Chunk, PrefillRow, Props, Sentence, Ttft, check
 from .causes import Cause
 from .decision import confirms, decide
 from .errors import ArtifactError, LatencyError, ServerError, StreamError
@@ -38,7 +38,12 @@ from .results import (
 )
 from .timeline import Timeline, grew
 
-HEALTHY_WORDS = ("ok", "healthy", "up", "ready", "alive", "pass")
+# Servers say in many words that they are well, and answer 200 then; these say that they are not.
+UNHEALTHY = re.compile(
+    r"critical|degraded|down|error|fail|initiali|loading|starting|unavailable|unhealthy|\bnot?\b"
+    r"|false",
+    re.IGNORECASE,
+)
 # "not judged": beside a baseline that says nothing of it; it neither fails nor skips a test.
 Outcome = Literal["broken", "inconclusive", "not measurable", "not judged", "holds"]
 FAILING: tuple[Outcome, ...] = ("broken", "inconclusive")
@@ -193,7 +198,7 @@ def _health(result: ServerResult) -> Verdict:
     body = reply.json()
     if isinstance(body, dict) and "status" in body:
         words = str(body["status"])
-        healthy = reply.status == 200 and words.lower() in HEALTHY_WORDS
+        healthy = reply.status == 200 and not UNHEALTHY.search(words)
         return _answered("server", "/health: status is ok", reply, healthy, f"status {words!r}")
     # vLLM and SGLang answer with no body at all.
     return _answered("server", "/health: HTTP 200", reply, reply.status == 200)
@@ -207,6 +212,9 @@ def _props(reply: Reply) -> Verdict:
         return Verdict("server", relation, "not measurable", f"HTTP {reply.status}", cause)
     if reply.status != 200:
         return _answered("server", relation, reply, False)
+    if not body.get("model_path"):
+        cause = Cause("not-offered", "this /props names no model: it is not llama.cpp's of today")
+        return Verdict("server", relation, "not measurable", "no model_path", cause)
     try:
         props = check(Props, body, "/props")
     except ArtifactError as error:
@@ -351,8 +359,9 @@ def prefill(result: PrefillResult) -> list[Verdict]:
             return [Verdict("prefill", "long > short", "inconclusive", f"docs {docs}", warm)]
     by_count = f"prompt_n grows with the documents ({docs})"
     by_time = f"ttft grows with the documents ({docs})"
-    times = ", ".join(milliseconds(row.ttft_ms) for row in rows)
+    times = _to_first_tokens(", ".join(map(milliseconds, result.prefilled_ms())), legs)
     ratios, in_order = result.ratios(), result.in_order
+    hidden = _hidden(legs)
     stalled = result.stalled
     cut_off = None if stalled is None else causes.prompt_not_growing(*stalled)
     if not result.counted:
@@ -363,12 +372,12 @@ def prefill(result: PrefillResult) -> list[Verdict]:
             return [_verdict("prefill", by_count, False, numbers, cut_off)]
         # Prompts that grow by the server's own count are not cut off; they are only fast.
         totals = [leg.prompt_total for leg in result.legs[max(result.legs)]]
-        seen = all(total is None for total in totals)
-        verdict = _times_decide("prefill", by_time, times, in_order, ratios, seen)
+        fast = None if all(total is None for total in totals) else causes.INVISIBLE
+        verdict = _times_decide("prefill", by_time, times, in_order, ratios, hidden or fast)
         return [verdict, *_clock("prefill", legs)]
     numbers = ", ".join(count(row.prompt_n) for row in rows) + " tokens"
     verdicts = [_verdict("prefill", by_count, cut_off is None, numbers, cut_off)]
-    cause = cut_off or causes.PREFILL_TIME
+    cause = cut_off or hidden or causes.PREFILL_TIME
     if not result.legs:
         verdicts.append(_verdict("prefill", by_time, in_order, times, cause))
     else:
@@ -376,9 +385,17 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     return verdicts + _clock("prefill", legs)
 
 
-def _later(soon: CacheLeg, late: CacheLeg, jitter_ms: float) -> bool:
-    """Whether `late` had its first text later, by more than two stamps differ by for nothing."""
-    return late.ttft_ms - soon.ttft_ms > jitter_ms
+def _to_first_tokens(times: str, legs: Iterable[Timeline]) -> str:
+    """The times, and that they are not those to the first text, where they are not."""
+    if any(leg.prefilled_ms != leg.ttft_ms for leg in legs):
+        return f"{times} (to the first token, of reasoning)"
+    return times
+
+
+def _hidden(legs: Iterable[Timeline]) -> Cause | None:
+    """Why times to the first text say little of prefill."""
+    hidden = any(leg.reasoning == "hidden" for leg in legs)
+    return causes.REASONING_HIDES if hidden else None
 
 
 def _no_count(step: str, relation: str) -> Verdict:
@@ -398,15 +415,21 @@ def _spread(numbers: str, ratios: Sequence[float]) -> str:
 
 
 def _times_decide(
-    step: str, relation: str, times: str, in_order: bool, ratios: Sequence[float], seen: bool
+    step: str,
+    relation: str,
+    times: str,
+    in_order: bool,
+    ratios: Sequence[float],
+    unseen: Cause | None,
 ) -> Verdict:
     """The server counts no tokens: the rule judges the rounds. The artifact's own numbers must
-    show it, too, for a verdict that holds; `seen`: were there an effect, it could be seen."""
+    show it, too, for a verdict that holds; `unseen`: why no effect could be seen, if there is
+    one. None: it would be seen."""
     decided = decide(ratios)
     numbers = _spread(times, ratios) + "; count not reported"
     if decided == "broken":
-        if not seen:
-            return Verdict(step, relation, "inconclusive", numbers, causes.INVISIBLE)
+        if unseen is not None:
+            return Verdict(step, relation, "inconclusive", numbers, unseen)
         return Verdict(step, relation, "broken", numbers, causes.SAME_TIME)
     if decided == "holds" and in_order:
         return Verdict(step, relation, "holds", numbers)
@@ -452,8 +475,9 @@ def cache(result: CacheResult) -> list[Verdict]:
     if not result.legs and not result.counted:
         return [_no_count("cache", "cached < uncached in prompt_n")]
     missed = hit = Cause("cache-never-hits", "the same prompt was not cheaper the second time")
-    if result.legs:
-        legs = result.legs
+    legs = result.legs
+    all_legs = [leg for rounds in legs.values() for leg in rounds]
+    if legs:
         for leg in legs["first"]:
             warm = causes.warm_leg("first", leg)
             if warm is not None:
@@ -467,8 +491,18 @@ def cache(result: CacheResult) -> list[Verdict]:
             numbers = f"{count(second.prompt_n)} against {count(artifact.first.prompt_n)} tokens"
             cause = causes.OTHERS
             return [Verdict("cache", "cached < uncached", "inconclusive", numbers, cause)]
+        unclear = _no_cache_of_prompts(result)
+        if unclear is not None:
+            numbers = _spread(
+                f"{milliseconds(result.prefilled_ms('second'))} against "
+                f"{milliseconds(result.prefilled_ms('first'))}",
+                result.ratios("first"),
+            )
+            return [Verdict("cache", "cached < uncached", "inconclusive", numbers, unclear)]
         missed = hit = causes.cache_miss(legs["first"][-1], legs["second"][-1])
-        changed = next((leg for leg in legs["changed_prefix"] if leg.cold is False), None)
+        if missed.code == "cache-never-hits" and result.elsewhere:
+            missed = hit = causes.CACHE_ELSEWHERE
+        changed = next((leg for leg in legs["changed_prefix"] if leg.warm), None)
         if changed is not None:
             hit = causes.changed_prefix_hit(legs["second"][-1], changed)
             if second.prompt_n is not None and second.prompt_n < (changed.prompt_n or 0):
@@ -481,23 +515,40 @@ def cache(result: CacheResult) -> list[Verdict]:
         ("changed_prefix", artifact.changed_prefix, hit),
     ):
         relation = f"second < {name} in ttft"
-        times = f"{milliseconds(second.ttft_ms)} against {milliseconds(cold_leg.ttft_ms)}"
-        in_order = _later(second, cold_leg, result.jitter_ms)
+        soon_ms, late_ms = result.prefilled_ms("second"), result.prefilled_ms(name)
+        times = f"{milliseconds(soon_ms)} against {milliseconds(late_ms)}"
+        times = _to_first_tokens(times, all_legs)
+        in_order = late_ms - soon_ms > result.jitter_ms
         ratios = result.ratios(name)
         if cold_leg.prompt_n is None or second.prompt_n is None:
             # No difference is a dead cache only where prefill can be seen, and no hit is told.
-            told = any(leg.cold is False for leg in result.legs["second"])
+            told = any(leg.cold is False for leg in legs["second"])
             seen = decide(result.visible()) == "holds" and not told
-            verdicts.append(_times_decide("cache", relation, times, in_order, ratios, seen))
+            unseen = _hidden(all_legs) or (None if seen else causes.INVISIBLE)
+            if name != "first" and decide(result.ratios("first")) == "holds":
+                unseen = causes.changed_prefix_hit(legs["second"][-1], legs[name][-1])
+            verdicts.append(_times_decide("cache", relation, times, in_order, ratios, unseen))
             continue
         less = result.hits(name)
         numbers = f"{count(second.prompt_n)} against {count(cold_leg.prompt_n)} tokens"
         verdicts.append(_verdict("cache", f"second < {name} in prompt_n", less, numbers, cause))
-        if not result.legs:
+        if not legs:
             verdicts.append(_verdict("cache", relation, in_order, times, cause))
         else:  # where the counts show no hit, too: a hair's breadth is none
             verdicts.append(_times_confirm("cache", relation, times, in_order, ratios, cause))
-    return verdicts + _clock("cache", [leg for legs in result.legs.values() for leg in legs])
+    return verdicts + _clock("cache", all_legs)
+
+
+def _no_cache_of_prompts(result: CacheResult) -> Cause | None:
+    """Why neither the counts nor the times of the second leg tell of a cache of prompts."""
+    hits = all(map(result.hits, CACHE_COLD))
+    if result.counted and (hits or causes.clock_disagreement(result.legs["second"][-1])):
+        return None  # the counts decide, or the clock shows that they are another answer's
+    if result.replayed:
+        return causes.REPLAYED
+    if result.counted and result.hits_by_time():
+        return causes.COUNTS_AGAINST_TIMES
+    return None
 
 
 def sentence(result: SentenceResult) -> list[Verdict]:
@@ -553,24 +604,26 @@ def cancel(result: CancelResult) -> list[Verdict]:
         _slot_goes_idle(result, case),
         *_prefill_stops(result),
     ]
+    ran_on = _ran_on(result)
     if result.log_source is not None:
         not_logged = Cause(
             "cancel-not-logged",
             f"{result.log_source} has no 'cancel task' for this request: is it this server's log, "
             "at its default level?",
         )
-        verdicts.append(
-            _verdict(
-                "cancel",
-                "the log has the task's cancel line",
-                result.log_line is not None,
-                result.log_line or f"not in {result.log_source}",
-                # The log of a server that was seen to work on is right.
-                causes.cancel_ignored(case)
-                if case is not None and case.stop == "ran on" and case.proof != "time"
-                else not_logged,
-            )
+        logged = _verdict(
+            "cancel",
+            "the log has the task's cancel line",
+            result.log_line is not None,
+            result.log_line or f"not in {result.log_source}",
+            # The log of a server that was seen to work on is right.
+            causes.cancel_ignored(ran_on)
+            if ran_on is not None and ran_on.proof != "time"
+            else not_logged,
         )
+        # One that tells of no request at all is another server's, and proves nothing.
+        silent = logged.cause is not None and case is not None and not case.log_talks
+        verdicts.append(replace(logged, outcome="inconclusive") if silent else logged)
     if case is not None:
         verdicts.append(
             _verdict(
@@ -582,6 +635,17 @@ def cancel(result: CancelResult) -> list[Verdict]:
             )
         )
     return verdicts
+
+
+def _ran_on(result: CancelResult) -> CancelCase | None:
+    """A close in generation that did not stop it. By its time alone one may seem to have been
+    ignored because others kept the server busy."""
+    in_generation = [case for case in result.cases if case.phase == "generation"]
+    stopped = any(case.stop == "stopped" for case in in_generation)
+    for case in in_generation:
+        if case.stop == "ran on" and not (case.proof == "time" and stopped):
+            return case
+    return None
 
 
 def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
@@ -603,24 +667,26 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
     if case is None:
         return _verdict("cancel", relation, True, numbers)
     in_generation = [one for one in result.cases if one.phase == "generation"]
-    stopped = any(one.stop == "stopped" for one in in_generation)
-    # By its time alone a close may seem to have been ignored because others kept the server busy.
-    ran_on = next(
-        (o for o in in_generation if o.stop == "ran on" and not (o.proof == "time" and stopped)),
-        None,
-    )
+    ran_on = _ran_on(result)
     if ran_on is None and idle_ms is None and result.watched_by == "/metrics":
         return Verdict("cancel", relation, "inconclusive", "never idle", causes.GAUGE_NEVER_IDLE)
+    watched = ran_on or case
+    if watched.others and (ran_on is not None or idle_ms is None):
+        cause = causes.OTHERS_AT_THE_CLOSE
+        return Verdict("cancel", relation, "inconclusive", numbers, cause)
     if ran_on is not None or idle_ms is None:
-        ignored = causes.cancel_ignored(ran_on or case)
-        shown = milliseconds((ran_on or case).waited_ms)
+        ignored = causes.cancel_ignored(watched)
+        shown = milliseconds(watched.waited_ms)
         return Verdict("cancel", relation, "broken", f"busy until {shown} after the close", ignored)
     numbers += f" (to within {milliseconds(case.resolution_ms)})"
     if any(one.seen_busy is False for one in in_generation):
         return Verdict("cancel", relation, "inconclusive", numbers, causes.SLOTS_BLIND)
-    late = next(filter(None, map(causes.cancel_late, in_generation)), None)
+    late = next(filter(causes.cancel_late, in_generation), None)
+    if late is not None and late.others:
+        cause = causes.OTHERS_AT_THE_CLOSE
+        return Verdict("cancel", relation, "inconclusive", numbers, cause)
     if late is not None:
-        return Verdict("cancel", relation, "broken", numbers, late)
+        return Verdict("cancel", relation, "broken", numbers, causes.cancel_late(late))
     unclear = any(one.stop == "ran on" for one in in_generation)
     if unclear or all(one.stop != "stopped" for one in result.cases):
         return Verdict("cancel", relation, "inconclusive", numbers, causes.CANCEL_UNPROVEN)
@@ -633,6 +699,7 @@ def _prefill_stops(result: CancelResult) -> list[Verdict]:
     case = next((one for one in result.cases if one.phase == "prefill"), None)
     if (
         case is None
+        or case.others
         or case.stop == "unknown"
         or None in (case.prompt_processed, case.prompt_tokens)
     ):

@@ -25,12 +25,21 @@ from .artifacts import (
     Ttft,
     TtftRun,
 )
+from .decision import RATIO, decide
 from .errors import ArtifactError, ConfigError, StreamError
 from .plan import salt_of
 from .recording import Recording, Reply
 from .sentences import Rule
-from .serverlog import cancel_line
-from .slots import ONE_TOKEN, Poll, answer_of, batches_after, slots_state, tokens_after
+from .serverlog import cancel_line, tells_of_requests
+from .slots import (
+    ONE_TOKEN,
+    Poll,
+    answer_of,
+    batches_after,
+    shows_others,
+    slots_state,
+    tokens_after,
+)
 from .speech import WORDS_PER_MINUTE, Speech, speech
 from .timeline import Timeline, answer_limit, derive, first_sentence, grew
 
@@ -57,6 +66,8 @@ CANCEL_TWO = ("two-at-once-long", "two-at-once-short")
 CANCEL_CLOSE_AT = "close-at"
 CANCEL_FIRST_PIECE = "first-piece"
 ONE_TOKEN_RUNS = 5
+REPLAY_SHARE = 0.1
+REPLAY_OF_AT_LEAST_MS = 50.0
 # A short answer that waited for this share of the long one before it was not made beside it.
 WAITED_SHARE = 0.8
 MEASURABLE_MS = 100.0
@@ -282,19 +293,24 @@ class PrefillResult:
         """Those to process; where the server does not count them, all of the prompt."""
         if self.counted or not self.legs:
             return row.prompt_n
-        # Some servers fill a field that they do not count with 0.
-        return _median_count([leg.prompt_total for leg in self.legs[row.docs]]) or None
+        return _median_count([leg.prompt_total for leg in self.legs[row.docs]])
 
     def _characters(self, row: PrefillRow) -> int:
         return self.legs[row.docs][0].prompt_characters if self.legs else 0
 
+    def prefilled_ms(self) -> list[float]:
+        """When the prompts were done with, the medians of the rounds; of the file alone, TTFT."""
+        if not self.legs:
+            return [row.ttft_ms for row in self.rows]
+        return [_median_prefilled_ms(self.legs[row.docs]) for row in self.rows]
+
     @property
     def in_order(self) -> bool:
-        """Whether the first text came later with every more documents, by more than the jitter."""
-        return all(b.ttft_ms - a.ttft_ms > self.jitter_ms for a, b in pairwise(self.rows))
+        """Whether prefill took longer with every more documents, by more than the jitter."""
+        return all(b - a > self.jitter_ms for a, b in pairwise(self.prefilled_ms()))
 
     def ratios(self) -> list[float]:
-        """TTFT with the most documents over TTFT with the fewest, by round."""
+        """Prefill with the most documents over prefill with the fewest, by round."""
         return _ratios(self.legs[max(self.legs)], self.legs[min(self.legs)]) if self.legs else []
 
 
@@ -328,8 +344,16 @@ def _jitter_ms(legs: Iterable[Sequence[Timeline]]) -> float:
 
 
 def _ratios(slow: Sequence[Timeline], fast: Sequence[Timeline]) -> list[float]:
-    """The ratios of the times to first text, by round."""
-    return [max(_ms(a.ttft_ms), 0.001) / max(_ms(b.ttft_ms), 0.001) for a, b in zip(slow, fast)]
+    """The ratios of the times that prefill took, by round: reasoning, which comes before the
+    first text, is as long as it likes."""
+    return [
+        max(_ms(a.prefilled_ms), 0.001) / max(_ms(b.prefilled_ms), 0.001)
+        for a, b in zip(slow, fast)
+    ]
+
+
+def _median_prefilled_ms(rounds: Sequence[Timeline]) -> float:
+    return statistics.median(_ms(leg.prefilled_ms) for leg in rounds)
 
 
 def _median_count(values: Sequence[int | None]) -> int | None:
@@ -363,13 +387,42 @@ class CacheResult:
         """What two of its times can differ by for nothing."""
         return _jitter_ms(self.legs.values())
 
+    def prefilled_ms(self, leg: str) -> float:
+        """When the prompt of a leg was done with, the median of the rounds; of the file alone,
+        TTFT."""
+        if not self.legs:
+            return float(getattr(self.cache, leg).ttft_ms)
+        return _median_prefilled_ms(self.legs[leg])
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the prompt that follows the second, with another end, was reused each time."""
+        rounds = self.legs.get("changed_suffix", ())
+        return bool(rounds) and all(leg.warm for leg in rounds)
+
+    def hits_by_time(self) -> bool | None:
+        """Whether the times alone show a cached second leg, as they never do of a dead cache;
+        None: they may, after further rounds."""
+        rounds = [self.ratios(name) for name in CACHE_COLD]
+        decided = {decide(ratios) for ratios in rounds}
+        if "broken" in decided or any(statistics.median(ratios) < RATIO for ratios in rounds):
+            return False
+        return True if decided == {"holds"} else None
+
+    @property
+    def replayed(self) -> bool:
+        """Whether every second answer is the first one's text, and came in a tenth of the time
+        that it takes to generate it, or less."""
+        pairs = list(zip(self.legs.get("first", ()), self.legs.get("second", ())))
+        return bool(pairs) and all(_is_replay(made, again) for made, again in pairs)
+
     def ratios(self, cold: str) -> list[float]:
-        """TTFT of the leg `cold` over that of the cached one, by round."""
+        """Prefill of the leg `cold` over that of the cached one, by round."""
         return _ratios(self.legs[cold], self.legs["second"]) if self.legs else []
 
     def visible(self) -> list[float]:
-        """TTFT of the cold long prompt over that of the short one before, by round: whether
-        prefill can be seen here at all."""
+        """Prefill of the cold long prompt over that of the short one before, by round: whether
+        it can be seen here at all."""
         return _ratios(self.legs["first"], self.clearing) if self.legs else []
 
     @property
@@ -391,6 +444,15 @@ class CacheResult:
         if second is None or other is None or second >= other:
             return False
         return not any(leg.cold for leg in self.legs.get("second", ()))
+
+
+def _is_replay(made: Timeline, again: Timeline) -> bool:
+    spans = [leg.pieces[-1].t_ms - _ms(leg.ttft_ms) for leg in (made, again)]
+    return (
+        made.text == again.text
+        and spans[0] > max(REPLAY_OF_AT_LEAST_MS, made.jitter_ms)
+        and spans[1] < REPLAY_SHARE * spans[0]
+    )
 
 
 def cache_result(recordings: Recordings) -> CacheResult:
@@ -482,7 +544,8 @@ class CancelCase:
     counts from the close, None: not seen idle, or no `/slots`; the slot was last seen busy
     `resolution_ms` before that. `log_line` names our task. `tokens_after_close` is what was
     generated after the close; in prefill `prompt_processed` of `prompt_tokens` were processed
-    when the slot went idle; each None where the server does not say."""
+    when the slot went idle; each None where the server does not say. `others`: meanwhile `/slots`
+    showed requests of others; `log_talks`: this part of the log tells of requests at all."""
 
     name: str
     phase: Phase
@@ -500,6 +563,8 @@ class CancelCase:
     prompt_tokens: int | None
     log_line: str | None
     log_span: LogSpan | None
+    others: bool = False
+    log_talks: bool = False
 
 
 @dataclass(frozen=True)
@@ -579,6 +644,8 @@ def cancel_case(
         prompt_tokens=prompt_tokens if phase == "prefill" else None,
         log_line=line,
         log_span=log_span,
+        others=shows_others([*before, *polls]),
+        log_talks=log is not None and tells_of_requests(log),
     )
 
 
@@ -617,7 +684,7 @@ def _stop(
             return phase, "ran on", "time"
         return phase, "stopped" if soon else "unknown", "time"
     if not finished:
-        return phase, "stopped", "slots"
+        return phase, "stopped" if idle_ms is not None else "ran on", "slots"
     # It came to its own end: long after the close, or just then, which proves nothing.
     after = tokens_after(polls)
     ran_on = polls[0].busy and (after > tokens_in_time(rest) if after is not None else not soon)

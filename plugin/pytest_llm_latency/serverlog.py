@@ -25,6 +25,11 @@ def cancel_line(part: bytes) -> str | None:
     return None
 
 
+def tells_of_requests(part: bytes) -> bool:
+    """Whether it is the log of a llama.cpp server that is at work, and says so."""
+    return any(True for _ in _lines(part, _LAUNCHED))
+
+
 def _lines(part: bytes, words: bytes) -> Iterator[tuple[bytes, bytes]]:
     """(task's number, line) of every line with the words and a number. Each byte is looked at
     a fixed number of times, however long a line is."""

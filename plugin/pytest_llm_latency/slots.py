@@ -19,7 +19,8 @@ class Answer:
     says why. `finished`: the slot of the latest task has no next token, so that its answer
     came to its own end; None: not said. `tokens`: what that slot holds, prompt and answer;
     None: not said. `field`: how the slots spell that they are processing. `task`: the number of
-    the latest task that a slot worked on; None: not said."""
+    the latest task that a slot worked on; None: not said. `working`: those of the busy slots, where
+    the answer says them."""
 
     busy: int | None
     missing: str | None = None
@@ -27,6 +28,7 @@ class Answer:
     finished: bool | None = None
     tokens: int | None = None
     task: int | None = None
+    working: tuple[int, ...] = ()
 
 
 # How many requests are being worked on, by llama.cpp's, vLLM's and SGLang's own names.
@@ -71,6 +73,11 @@ def answer_of(status: int, body: bytes | str) -> Answer:
         finished=not has_next if isinstance(has_next, bool) else None,
         tokens=count_in(latest, "n_prompt_tokens"),
         task=count_in(latest, "id_task"),
+        working=tuple(
+            _number(slot["id_task"])
+            for slot, is_busy in zip(value, states)
+            if is_busy and "id_task" in slot
+        ),
     )
 
 
@@ -131,6 +138,12 @@ def load_polls(text: str) -> list[Poll]:
     """What `dump_polls` wrote. Raises ValueError, ArtifactError."""
     lines = [line for line in text.split("\n") if line.strip()]
     return [check(Poll, json.loads(line), "an answer of /slots") for line in lines]
+
+
+def shows_others(polls: Sequence[Poll]) -> bool:
+    """Whether `/slots` shows more than one task at work, at once or one after another: of ours
+    there is one."""
+    return len({task for poll in polls for task in poll.answer.working}) > 1
 
 
 @dataclass(frozen=True)

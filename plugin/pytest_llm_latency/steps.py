@@ -20,7 +20,7 @@ from . import causes, costs, sse
 from .artifacts import Chunk
 from .capabilities import Capabilities
 from .client import Client, Exchange
-from .decision import enough
+from .decision import ROUNDS_AT_MOST, enough
 from .errors import BudgetError, ConfigError, ServerError, StreamError
 from .plan import Messages, Plan, new_salt
 from .recording import Recording, Reply
@@ -406,8 +406,12 @@ def measure_cache(bench: Bench) -> CacheResult:
             salt, measure_more = new_salt(), measure_longer
 
     def is_enough(result: CacheResult) -> bool:
+        number = len(result.legs["first"])
         if result.counted and not all(map(result.hits, CACHE_COLD)):
-            return len(result.legs["first"]) > 1  # the counts decide, if they do so twice
+            # The counts decide, if they do so twice, and the times do not contradict them.
+            return number >= ROUNDS_AT_MOST or (number > 1 and result.hits_by_time() is not None)
+        if result.counted and number == 1 and result.legs["changed_suffix"][0].cold:
+            return False  # was the hit a lucky one, of several servers in turn?
         rounds = [result.ratios(name) for name in CACHE_COLD]
         if not result.counted:
             rounds.append(result.visible())  # what "no difference" means depends on it

@@ -6,6 +6,7 @@ It interprets one recording and compares nothing; relations between recordings a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +15,13 @@ from . import sse
 from .recording import Recording
 from .sentences import Rule, first_end
 
-# A word, on an average, in the languages that tokenizers know best: 4 to 6.
+# On an average: of prose in the languages that tokenizers know best it is 4 to 6.
 CHARACTERS_A_TOKEN_AT_MOST = 16
 COLD_SHARE = 0.9
+# What a chat template puts before every prompt (Llama 3's has dates), in whole blocks of a cache.
+HEADER_TOKENS_AT_MOST = 64
 COUNTS_AGREE_SHARE = 0.02
+_LONG_RUN = re.compile(r"(.)\1{3,}", re.DOTALL)
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
@@ -41,7 +45,7 @@ class Timeline:
     took before all that. Times that are less than `jitter_ms` apart
     are the same as far as this reader can say; `cpu_wait_ms` is how long it had to wait for a
     core. `prompt` is what was asked, as text; `prompt_characters` how long its text is (an image
-    is none).
+    is none, and of the same character many times in a row only some count).
     """
 
     pieces: tuple[Piece, ...] = ()
@@ -81,6 +85,12 @@ class Timeline:
         return self.pieces[0].t_ms if self.pieces else None
 
     @property
+    def prefilled_ms(self) -> float | None:
+        """When the prompt was done with: the first token of any channel, since reasoning is
+        generated, too; None where nothing came."""
+        return self.ttft_ms if self.first_token_ms is None else self.first_token_ms
+
+    @property
     def text(self) -> str:
         return "".join(piece.text for piece in self.pieces)
 
@@ -102,13 +112,14 @@ class Timeline:
 
     @property
     def _counts(self) -> tuple[int | None, int | None, int | None]:
-        """(all, processed now, reused) prompt tokens as the server says them."""
+        """(all, processed now, reused) prompt tokens as the server says them. No prompt of a
+        chat has none: a 0 is a field that is filled and not counted."""
         reused = count_in(self.timings, "cache_n")
-        return (
-            count_in(self.usage, "prompt_tokens"),
-            count_in(self.timings, "prompt_n"),
-            self._cached_tokens if reused is None else reused,
-        )
+        reused = self._cached_tokens if reused is None else reused
+        processed = count_in(self.timings, "prompt_n")
+        if processed == 0 and not reused:
+            processed = reused = None
+        return count_in(self.usage, "prompt_tokens") or None, processed, reused
 
     @property
     def counts_conflict(self) -> str | None:
@@ -162,6 +173,14 @@ class Timeline:
         if self.prompt_n is None or self.prompt_total is None:
             return None
         return self.prompt_n >= COLD_SHARE * self.prompt_total
+
+    @property
+    def warm(self) -> bool:
+        """Whether it is known that more was reused than a header that all prompts share."""
+        if self.prompt_n is None or self.prompt_total is None or self.cold is not False:
+            return False
+        reused = self.prompt_total - self.prompt_n
+        return reused > min(HEADER_TOKENS_AT_MOST, self.prompt_total / 2)
 
     @property
     def prompt_ms(self) -> float | None:
@@ -282,9 +301,10 @@ def _contents(messages: Any) -> list[Any]:
 
 def _characters(content: Any) -> int:
     if isinstance(content, str):
-        return len(content)
+        # A ruler or an indentation is few tokens.
+        return len(_LONG_RUN.sub(r"\1\1\1", content))
     parts = content if isinstance(content, list) else []
-    return sum(len(str(part.get("text", ""))) for part in parts if isinstance(part, Mapping))
+    return sum(_characters(str(p.get("text", ""))) for p in parts if isinstance(p, Mapping))
 
 
 def _transport_error(recording: Recording) -> str | None:

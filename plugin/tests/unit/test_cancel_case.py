@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,29 @@ def test_a_look_that_was_answered_after_the_close_tells_nothing() -> None:
 def test_a_close_in_generation(polls: list[Poll], phase: str, stop: str) -> None:
     case = close(polls, pieces=20)
     assert (case.phase, case.stop) == (phase, stop)
+
+
+def test_a_slot_that_is_still_at_work_was_not_stopped() -> None:
+    case = close([poll(1, True, 60), poll(30000, True, 210)], pieces=20)
+    assert (case.phase, case.stop, case.proof) == ("generation", "ran on", "slots")
+
+
+def test_the_tasks_of_others_are_seen() -> None:
+    ours = poll(1, True, 60)
+    theirs = replace(poll(40, True, 900), body=poll(40, True, 900).body.replace("7,", "9,"))
+    idle = replace(poll(3000, False, 1900), body=poll(3000, False, 1900).body.replace("7,", "9,"))
+    assert close([ours, theirs, idle], pieces=20).others
+    both = json.dumps(json.loads(ours.body) + json.loads(theirs.body))
+    assert close([replace(ours, body=both), idle], pieces=20).others
+    # a slot that is idle may have been another's before
+    assert not close([ours, idle], pieces=20).others
+
+
+def test_a_log_that_talks() -> None:
+    launched = b"slot launch_slot_: id 0 | task 7 | processing task\n"
+    assert close([], pieces=3, log=launched).log_talks
+    assert not close([], pieces=3, log=b"[GIN] 200 | POST /v1/chat/completions\n").log_talks
+    assert not close([], pieces=3).log_talks
 
 
 def test_reasoning_is_generation() -> None:

@@ -81,6 +81,12 @@ def test_server() -> None:
     for changed in ('"n_ctx": 0', '"n_ctx": "8192"', '"n_ctx": null'):
         props = reply(PROPS.replace('"n_ctx": 8192', changed))
         assert broken(relations.server(ServerResult(ok, props)))[0][1] == "server-facts"
+    # TabbyAPI's /props is like llama.cpp's, and names no model
+    other = reply(PROPS.replace('"model_path": "m", ', ""))
+    assert outcomes(relations.server(ServerResult(ok, other))) == {"holds", "not measurable"}
+    for bad in ("degraded", "not-ready", "LOADING", "initializing"):
+        verdicts = relations.server(ServerResult(reply(f'{{"status": "{bad}"}}'), reply(PROPS)))
+        assert verdicts[0].outcome == "broken", bad
     for status in (404, 405, 501):
         verdicts = relations.server(ServerResult(ok, reply("nothing here", status)))
         assert outcomes(verdicts) == {"holds", "not measurable"}
@@ -90,7 +96,16 @@ def test_server() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ["", "OK", '{"status": "healthy"}', '{"uptime": 3}', '{"status": "UP"}']
+    "body",
+    [
+        "",
+        "OK",
+        '{"status": "healthy"}',
+        '{"uptime": 3}',
+        '{"status": "UP"}',
+        '{"status": true}',
+        '{"status": "running"}',
+    ],
 )
 def test_other_servers_ways_of_being_healthy(body: str) -> None:
     assert relations.server(ServerResult(reply(body), reply(PROPS)))[0].outcome == "holds"
@@ -384,10 +399,96 @@ def test_on_a_dead_cache_a_hair_s_breadth_says_nothing(times_ms: tuple[float, fl
 
 
 def test_cache_by_time() -> None:
-    result = cache_result((1300, 0), (1, 1299), (1310, 0))
-    slow = replace(result.cache, second=replace(result.cache.second, ttft_ms=9999.0))
-    assert codes(replace(result, cache=slow)) == {"cache-time"}
-    assert outcomes(relations.cache(replace(result, cache=slow))) == {"holds", "inconclusive"}
+    slow = cache_result((1300, 0), (1, 1299), (1310, 0), (1310.0, 9999.0, 1320.0))
+    assert codes(slow) == {"cache-time"}
+    assert outcomes(relations.cache(slow)) == {"holds", "inconclusive"}
+
+
+REASONED = {"completion_tokens_details": {"reasoning_tokens": 300}}
+
+
+def test_reasoning_is_no_prefill() -> None:
+    """It begins when the prompt is done with, and is as long as it likes."""
+    legs = {
+        docs: [replace(answer(9000.0 - 100 * docs, prompt_n=n), token_ms=(first_ms,))]
+        for docs, n, first_ms in ((0, 60, 100.0), (4, 500, 900.0), (12, 1300, 4000.0))
+    }
+    rows = prefill_result((60, 9000.0), (500, 8600.0), (1300, 7800.0)).rows
+    verdicts = relations.prefill(PrefillResult(rows, legs))
+    assert outcomes(verdicts) == {"holds"}
+    assert "100 ms, 900 ms, 4,000 ms (to the first token, of reasoning)" in [
+        v.numbers for v in verdicts
+    ]
+    dead = timed_cache(*[(4.0 + n / 100, 3.99, 4.0) for n in range(6)])
+    hidden = {
+        name: [replace(leg, usage=REASONED) for leg in legs] for name, legs in dead.legs.items()
+    }
+    assert outcomes(relations.cache(replace(dead, legs=hidden))) == {"inconclusive"}
+    assert codes(replace(dead, legs=hidden)) == {"reasoning-hides-prefill"}
+
+
+def test_a_field_that_is_filled_and_not_counted() -> None:
+    """cached_tokens is always 0, and the times show a hit: which is right nobody can say."""
+    rounds = timed_cache(*[(4.0, 0.07, 4.1)] * 4)
+    usage = {"prompt_tokens": 1300, "prompt_tokens_details": {"cached_tokens": 0}}
+    legs = {name: [replace(leg, usage=usage) for leg in legs] for name, legs in rounds.legs.items()}
+    cache = Cache(**{name: CacheLeg(1300, legs[name][0].ttft_ms or 0) for name in legs})
+    result = replace(rounds, cache=cache, legs=legs)
+    assert outcomes(relations.cache(result)) == {"inconclusive"}
+    assert codes(result) == {"counts-against-times"}
+    # where the times do not contradict them, the counts decide
+    same = timed_cache(*[(4.0, 3.9, 4.1)] * 4)
+    legs = {name: [replace(leg, usage=usage) for leg in legs] for name, legs in same.legs.items()}
+    assert codes(replace(same, cache=cache, legs=legs)) == {"cache-never-hits"}
+    nothing = replace(answer(), timings={}, usage={"prompt_tokens": 0})
+    assert nothing.prompt_total is None
+    assert relations.long_above_short(nothing, nothing).outcome == "inconclusive"
+    zeros = {"prompt_tokens": 0, "prompt_tokens_details": {"cached_tokens": 0}}
+    assert replace(nothing, usage=zeros).prompt_n is None
+    assert replace(nothing, timings={"prompt_n": 0, "cache_n": 0}).prompt_n is None
+
+
+def test_the_same_text_at_once_is_a_replay() -> None:
+    made = timed_cache(*[(2.0, 0.008, 2.01)] * 4)
+    replays = [
+        replace(leg, pieces=tuple(Piece(8.0 + i / 20, "w ") for i in range(20)))
+        for leg in made.legs["second"]
+    ]
+    result = replace(made, legs={**made.legs, "second": replays})
+    assert codes(result) == {"replayed-answer"}
+    assert outcomes(relations.cache(made)) == {"holds"}  # made anew, at the same beat
+    other = [replace(leg, pieces=(*leg.pieces, Piece(9.1, "!"))) for leg in replays]
+    assert outcomes(relations.cache(replace(made, legs={**made.legs, "second": other}))) == {
+        "holds"
+    }
+
+
+def test_without_counts_a_changed_front_that_hits_is_no_dead_cache() -> None:
+    shifted = timed_cache(*[(2.0, 0.1, 0.101)] * 6)
+    assert codes(shifted) == {"changed-prefix-hit"}
+    assert outcomes(relations.cache(shifted)) == {"holds", "inconclusive"}
+
+
+def test_a_prompt_that_was_cached_elsewhere() -> None:
+    dead = cache_result((1300, 0), (1300, 0), (1310, 0))
+    hit = {**dead.legs, "changed_suffix": [answer(prompt_n=40, cache_n=1278)]}
+    assert codes(replace(dead, legs=hit)) == {"cache-elsewhere"}
+    missed = {**dead.legs, "changed_suffix": [answer(prompt_n=1318, cache_n=0)]}
+    assert codes(replace(dead, legs=missed)) == {"cache-never-hits"}
+
+
+def test_a_template_s_header_in_the_cache_is_cold() -> None:
+    """Of a short prompt, it is more than a tenth."""
+    assert not answer(prompt_n=64, cache_n=16).warm
+    assert answer(prompt_n=1, cache_n=79).warm
+    assert answer(prompt_n=1000, cache_n=300).warm
+    assert not answer(prompt_n=1000, cache_n=100).warm
+    header = prefill_result((64, 100.0), (500, 900.0), (1300, 4000.0))
+    legs = {
+        docs: [replace(leg[0], timings={"prompt_n": n, "cache_n": 16})]
+        for (docs, leg), n in zip(header.legs.items(), (64, 500, 1300))
+    }
+    assert outcomes(relations.prefill(replace(header, legs=legs))) == {"holds"}
 
 
 def test_counts_that_hold_are_confirmed_by_the_direction_of_rounds() -> None:
@@ -545,6 +646,33 @@ def test_the_log_of_a_server_that_worked_on_is_no_wrong_log() -> None:
     # by its time alone it may have waited for the requests of others
     by_time = replace(ignored, cases=(replace(RAN_ON, proof="time"),))
     assert broken(relations.cancel(by_time))[-1] == (log, "cancel-not-logged")
+    # closed before its first piece; a later close was
+    later = (replace(NEVER_IDLE, phase="prefill", idle_after_ms=40.0), *ignored.cases)
+    assert broken(relations.cancel(replace(ignored, cases=later)))[-1] == (log, "cancel-ignored")
+
+
+def test_a_log_that_tells_of_no_request_proves_nothing() -> None:
+    log = "the log has the task's cancel line"
+    talks = replace(CANCEL, cases=(replace(CASE, log_line=None, log_talks=True),), log_line=None)
+    silent = replace(CANCEL, cases=(replace(CASE, log_line=None),), log_line=None)
+    found = [v for r in (talks, silent) for v in relations.cancel(r) if v.relation == log]
+    assert [v.outcome for v in found] == ["broken", "inconclusive"]
+
+
+def test_the_requests_of_others_after_a_close() -> None:
+    for case in (
+        replace(RAN_ON, proof="slots"),
+        replace(CASE, idle_after_ms=None),
+        replace(CASE, tokens_after_close=1857),
+    ):
+        cancel = replace(CANCEL.cancel, slot_idle_after_ms=case.idle_after_ms)
+        alone = replace(CANCEL, cancel=cancel, cases=(case,))
+        assert outcomes(relations.cancel(alone)) == {"holds", "broken"}
+        beside = replace(alone, cases=(replace(case, others=True),))
+        assert outcomes(relations.cancel(beside)) == {"holds", "inconclusive"}
+        assert broken(relations.cancel(beside)) == [(IDLE, "others-use-the-server")]
+    prefill = replace(CANCEL, cases=(CASE, replace(RAN_THROUGH, others=True)))
+    assert "a close in prefill stops it" not in [v.relation for v in relations.cancel(prefill)]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -107,6 +108,19 @@ def test_an_error_inside_the_stream_is_no_success() -> None:
         )
     )  # fmt: skip
     assert timeline.error == "the server reports inside the stream: T"
+
+
+def test_the_text_of_a_prompt_is_measured_as_tokens_hold_it() -> None:
+    def characters(content: Any) -> int:
+        made = recording((1.0, DONE))
+        body = {"messages": [{"role": "user", "content": content}]}
+        return derive(replace(made, request=replace(made.request, body=body))).prompt_characters
+
+    assert characters("four words of text") == 18
+    assert characters("a" + "=" * 4000) == 4  # a ruler is few tokens
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A1" * 9000}}
+    assert characters([{"type": "text", "text": "what is it?"}, image]) == 11
+    assert characters(None) == 0
 
 
 def test_done_inside_the_text_is_text() -> None:
