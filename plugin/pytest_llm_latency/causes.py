@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from .results import CancelCase, tokens_in_time
-from .timeline import COLD_SHARE, Timeline
+from .timeline import CHARACTERS_A_TOKEN, COLD_SHARE, Timeline
 
 BURST_PIECES_AT_LEAST = 8
 BURST_SPAN_SHARE = 0.1
@@ -83,9 +83,11 @@ def burst(timeline: Timeline) -> Cause | None:
 
 def _generated_ms(timeline: Timeline) -> float | None:
     """How long the server says that it generated what came: of tokens that are not shown
-    (reasoning that is taken out on the way) only the share of the others."""
+    (reasoning that is taken out on the way) only the share of the others. Pieces of several
+    tokens are longer, and hide none."""
     generated_ms, tokens = timeline.predicted_ms, timeline.tokens or 0
-    shown = len(timeline.token_ms or timeline.pieces)
+    in_pieces = len(timeline.token_ms or timeline.pieces)
+    shown = max(in_pieces, len(timeline.text) // CHARACTERS_A_TOKEN)
     if generated_ms is not None and tokens > 2 * shown:
         return generated_ms * shown / tokens
     return generated_ms
@@ -195,10 +197,8 @@ def unusable(timeline: Timeline) -> Cause | None:
     return None
 
 
-def warm_leg(name: str, leg: Timeline) -> Cause | None:
+def warm_leg(name: str, leg: Timeline) -> Cause:
     """A leg that must be cold was not, so that nothing can be said about the cache."""
-    if not leg.warm:
-        return None
     return Cause(
         "cold-leg-was-warm",
         f"{leg.cache_n} of {leg.prompt_total} prompt tokens of the leg {name!r} came from a cache "
@@ -256,14 +256,14 @@ def changed_prefix_hit(known: Timeline, changed: Timeline) -> Cause:
     """A prompt that differs from its first character on was served from the cache."""
     reused = (
         "its first text came as soon as that of the cached one"
-        if changed.cache_n is None
+        if not changed.cache_n
         else f"{changed.cache_n} tokens were reused"
     )
     return Cause(
         "changed-prefix-hit",
         f"{reused} although the prompts part at {parting(known.prompt, changed.prompt)}: does "
         "something answer from a cache of responses, drop the system prompt, or shift the cache "
-        "(--cache-reuse)?",
+        "(--cache-reuse)? Or is no prompt cached, and the first request of a round slow?",
     )
 
 
@@ -359,9 +359,9 @@ CACHE_SOMETIMES = Cause(
 )
 CACHE_ELSEWHERE = Cause(
     "cache-elsewhere",
-    "the same prompt was processed again, and the one after it, with another end, was reused: the "
-    "requests go to several slots or servers in turn. Try -np 1; before several servers, let one "
-    "conversation always go to the same",
+    "the same prompt was processed again, and the one after it, with another end, was reused: do "
+    "the requests go to several slots or servers in turn (try -np 1; before several servers, let "
+    "one conversation always go to the same), or is a prompt cached only at second sight?",
 )
 COUNTS_AGAINST_TIMES = Cause(
     "counts-against-times",

@@ -110,12 +110,16 @@ def prefill_ratio(result: PrefillResult) -> Ratio | str:
         "prompt / generated token",
         tuple(
             # What noise has turned round is as small as can be told.
-            _over(max((long.ttft_ms or 0.0) - (short.ttft_ms or 0.0), jitter_ms), beat_ms)
+            _over(max(_prefilled_ms(long) - _prefilled_ms(short), jitter_ms), beat_ms)
             for short, long, beat_ms in zip(few, many, beats_ms)
         ),
         _over(_late_ms([*few, *many]), statistics.median(beats_ms)),
         _prompt_length(many),
     )
+
+
+def _prefilled_ms(leg: Timeline) -> float:
+    return leg.prefilled_ms or 0.0
 
 
 def sentence_ratio(result: SentenceResult) -> Ratio:

@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -27,6 +27,7 @@ from .results import (
     CANCEL_TOKENS,
     CAPABILITIES,
     CacheResult,
+    CancelCase,
     CancelResult,
     LogSpan,
     PrefillResult,
@@ -51,6 +52,8 @@ POLLS = ".polls.jsonl"
 STREAMS = ("sse_raw.txt", ".jsonl", SERVER_LOG)
 MAX_SMALL_BYTES = 4 * 1024 * 1024
 OURS = ("salt", "changed_suffix")
+# What the closes of a directory of before this was known do not have.
+LATER_KEYS = frozenset(one.name for one in fields(CancelCase) if one.default is not MISSING)
 NONSENSE = (
     *(TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError),
     RecursionError,
@@ -356,8 +359,12 @@ class GradedLab:
             raise ArtifactError(f"{RUN_FILE}: log_source is no text")
         also = (SERVER_LOG,) if result.log_source is not None else ()
         self._proven("cancel", {"cancel.json": dump(result.cancel)}, also)
+        saved = entry.get("cases")
         derived = json.loads(json.dumps([asdict(case) for case in result.cases]))
-        difference = first_difference(entry.get("cases"), derived, f"{RUN_FILE}: cases")
+        for case, was in zip(derived, saved if isinstance(saved, list) else []):
+            for key in LATER_KEYS.difference(was if isinstance(was, dict) else ()):
+                del case[key]  # a directory of before
+        difference = first_difference(saved, derived, f"{RUN_FILE}: cases")
         self._extra["cancel"].append(
             relations.graded("cancel", "run.json has these closes", difference)
         )

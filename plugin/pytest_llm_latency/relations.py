@@ -23,6 +23,7 @@ from .errors import ArtifactError, LatencyError, ServerError, StreamError
 from .recording import Reply
 from .results import (
     CACHE_COLD,
+    WATCHED_AT_LEAST_MS,
     CacheResult,
     CancelCase,
     CancelResult,
@@ -36,13 +37,16 @@ from .results import (
     is_props,
     lists_models,
 )
-from .timeline import Timeline, grew
+from .timeline import Timeline, stalled
 
-# Servers say in many words that they are well, and answer 200 then; these say that they are not.
+# Servers say in many words that they are well, and answer 200 then; some say with 200 that they
+# are not. An unknown word is as good as its 200.
+HEALTHY = re.compile(r"(ok|healthy|up|ready|alive|pass|running|serving|green|true|2\d\d)\b", re.I)
 UNHEALTHY = re.compile(
-    r"critical|degraded|down|error|fail|initiali|loading|starting|unavailable|unhealthy|\bnot?\b"
-    r"|false",
-    re.IGNORECASE,
+    r"^(no|ko|none|null|red|[\d.]*)$|(?<![a-z])not(?![a-z])|^not|busy|critical|dead|degraded"
+    r"|\bdown\b|drain|error|\bfail|false|initiali|loading|maintenance|offline|out.of.service"
+    r"|pending|starting|stopp|unavailable|unhealthy|unknown|unready|warming",
+    re.I,
 )
 # "not judged": beside a baseline that says nothing of it; it neither fails nor skips a test.
 Outcome = Literal["broken", "inconclusive", "not measurable", "not judged", "holds"]
@@ -129,16 +133,12 @@ def long_above_short(short: Timeline, long: Timeline, step: str = "own") -> Verd
 
 
 def _not_growing(short: Timeline, long: Timeline) -> Cause | None:
-    """Of the longer prompt more may have been in the cache: only all its tokens together must
-    grow as its text does."""
-    added = long.prompt_characters - short.prompt_characters
-    for few, many, characters in (
-        (short.prompt_n, long.prompt_n, 0),
-        (short.prompt_total, long.prompt_total, added),
-    ):
-        if few is not None and many is not None and not grew(few, many, characters):
-            return causes.prompt_not_growing(few, many, characters)
-    return None
+    found = stalled(
+        (short.prompt_n, long.prompt_n),
+        (short.prompt_total, long.prompt_total),
+        long.prompt_characters - short.prompt_characters,
+    )
+    return None if found is None else causes.prompt_not_growing(*found)
 
 
 def cached_below_uncached(uncached: Timeline, cached: Timeline, step: str = "own") -> Verdict:
@@ -149,8 +149,8 @@ def cached_below_uncached(uncached: Timeline, cached: Timeline, step: str = "own
         f"ttft {milliseconds(cached.ttft_ms)} against {milliseconds(uncached.ttft_ms)}"
     )
     relation = "cached < uncached"
-    warm = causes.warm_leg("uncached", uncached)
-    if warm is not None:
+    if uncached.cold is False:
+        warm = causes.warm_leg("uncached", uncached)
         return Verdict(step, relation, "inconclusive", numbers, warm)
     missed = (
         cached.prompt_n is not None
@@ -196,9 +196,10 @@ def _health(result: ServerResult) -> Verdict:
             return Verdict("server", relation, "not measurable", f"HTTP {reply.status}", cause)
         return _answered("server", relation, models, lists_models(models))
     body = reply.json()
-    if isinstance(body, dict) and "status" in body:
+    if isinstance(body, dict) and not isinstance(body.get("status", {}), dict | list):
         words = str(body["status"])
-        healthy = reply.status == 200 and not UNHEALTHY.search(words)
+        well = HEALTHY.match(words) or not UNHEALTHY.search(words)
+        healthy = reply.status == 200 and bool(well)
         return _answered("server", "/health: status is ok", reply, healthy, f"status {words!r}")
     # vLLM and SGLang answer with no body at all.
     return _answered("server", "/health: HTTP 200", reply, reply.status == 200)
@@ -354,21 +355,21 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     docs = ", ".join(str(row.docs) for row in rows)
     legs = [leg for docs_legs in result.legs.values() for leg in docs_legs]
     for leg in legs:
-        warm = causes.warm_leg("uncached", leg)
-        if warm is not None:
+        if leg.warm:
+            warm = causes.warm_leg("uncached", leg)
             return [Verdict("prefill", "long > short", "inconclusive", f"docs {docs}", warm)]
     by_count = f"prompt_n grows with the documents ({docs})"
     by_time = f"ttft grows with the documents ({docs})"
     times = _to_first_tokens(", ".join(map(milliseconds, result.prefilled_ms())), legs)
     ratios, in_order = result.ratios(), result.in_order
     hidden = _hidden(legs)
-    stalled = result.stalled
-    cut_off = None if stalled is None else causes.prompt_not_growing(*stalled)
+    found = result.stalled
+    cut_off = None if found is None else causes.prompt_not_growing(*found)
     if not result.counted:
         if not result.legs:
             return [_no_count("prefill", by_count)]
-        if stalled is not None:
-            numbers = f"{count(stalled[0])} and {count(stalled[1])} tokens in all"
+        if found is not None:
+            numbers = f"{count(found[0])} and {count(found[1])} tokens in all"
             return [_verdict("prefill", by_count, False, numbers, cut_off)]
         # Prompts that grow by the server's own count are not cut off; they are only fast.
         totals = [leg.prompt_total for leg in result.legs[max(result.legs)]]
@@ -422,8 +423,8 @@ def _times_decide(
     ratios: Sequence[float],
     unseen: Cause | None,
 ) -> Verdict:
-    """The server counts no tokens: the rule judges the rounds. The artifact's own numbers must
-    show it, too, for a verdict that holds; `unseen`: why no effect could be seen, if there is
+    """The server counts no tokens: the rule judges the rounds. The medians must show it,
+    too, for a verdict that holds; `unseen`: why no effect could be seen, if there is
     one. None: it would be seen."""
     decided = decide(ratios)
     numbers = _spread(times, ratios) + "; count not reported"
@@ -479,8 +480,8 @@ def cache(result: CacheResult) -> list[Verdict]:
     all_legs = [leg for rounds in legs.values() for leg in rounds]
     if legs:
         for leg in legs["first"]:
-            warm = causes.warm_leg("first", leg)
-            if warm is not None:
+            if leg.cold is False:
+                warm = causes.warm_leg("first", leg)
                 return [Verdict("cache", "cached < uncached", "inconclusive", "no cold leg", warm)]
         if result.counted and result.sometimes:
             shown = ", ".join(count(leg.prompt_n) for leg in legs["second"])
@@ -502,7 +503,7 @@ def cache(result: CacheResult) -> list[Verdict]:
         missed = hit = causes.cache_miss(legs["first"][-1], legs["second"][-1])
         if missed.code == "cache-never-hits" and result.elsewhere:
             missed = hit = causes.CACHE_ELSEWHERE
-        changed = next((leg for leg in legs["changed_prefix"] if leg.warm), None)
+        changed = next((leg for leg in legs["changed_prefix"] if leg.cold is False), None)
         if changed is not None:
             hit = causes.changed_prefix_hit(legs["second"][-1], changed)
             if second.prompt_n is not None and second.prompt_n < (changed.prompt_n or 0):
@@ -638,12 +639,13 @@ def cancel(result: CancelResult) -> list[Verdict]:
 
 
 def _ran_on(result: CancelResult) -> CancelCase | None:
-    """A close in generation that did not stop it. By its time alone one may seem to have been
-    ignored because others kept the server busy."""
+    """A close in generation that did not stop it. By its time alone, or because it was never seen
+    idle, one may seem to have been ignored where others kept the server busy."""
     in_generation = [case for case in result.cases if case.phase == "generation"]
     stopped = any(case.stop == "stopped" for case in in_generation)
     for case in in_generation:
-        if case.stop == "ran on" and not (case.proof == "time" and stopped):
+        unsure = case.proof == "time" or case.idle_after_ms is None
+        if case.stop == "ran on" and not (unsure and stopped):
             return case
     return None
 
@@ -657,7 +659,9 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
     if missing is not None:
         cause = Cause("no-slots", missing)
         return Verdict("cancel", relation, "not measurable", "nothing shows it", cause)
-    if case is not None and case.waited_ms is None:
+    if case is not None and (
+        case.waited_ms is None or (idle_ms is None and case.waited_ms < WATCHED_AT_LEAST_MS)
+    ):
         return Verdict("cancel", relation, "inconclusive", "no answer", causes.UNANSWERED)
     numbers = f"idle {milliseconds(idle_ms)} after the close"
     if result.watched_by not in (None, "/slots"):
@@ -670,7 +674,8 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
     ran_on = _ran_on(result)
     if ran_on is None and idle_ms is None and result.watched_by == "/metrics":
         return Verdict("cancel", relation, "inconclusive", "never idle", causes.GAUGE_NEVER_IDLE)
-    watched = ran_on or case
+    # What was never idle after the first close is seen to be at work after the next.
+    watched = case if idle_ms is None and not case.others else ran_on or case
     if watched.others and (ran_on is not None or idle_ms is None):
         cause = causes.OTHERS_AT_THE_CLOSE
         return Verdict("cancel", relation, "inconclusive", numbers, cause)
@@ -682,7 +687,8 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
     if any(one.seen_busy is False for one in in_generation):
         return Verdict("cancel", relation, "inconclusive", numbers, causes.SLOTS_BLIND)
     late = next(filter(causes.cancel_late, in_generation), None)
-    if late is not None and late.others:
+    told_by = late or (case if case.proof == "slots" else None)
+    if told_by is not None and told_by.others:
         cause = causes.OTHERS_AT_THE_CLOSE
         return Verdict("cancel", relation, "inconclusive", numbers, cause)
     if late is not None:

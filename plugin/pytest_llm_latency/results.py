@@ -36,12 +36,13 @@ from .slots import (
     Poll,
     answer_of,
     batches_after,
+    our_task,
     shows_others,
     slots_state,
     tokens_after,
 )
 from .speech import WORDS_PER_MINUTE, Speech, speech
-from .timeline import Timeline, answer_limit, derive, first_sentence, grew
+from .timeline import Timeline, answer_limit, derive, first_sentence, stalled
 
 Recordings = Mapping[str, Recording]
 Phase = Literal["prefill", "generation", "ended"]
@@ -66,6 +67,8 @@ CANCEL_TWO = ("two-at-once-long", "two-at-once-short")
 CANCEL_CLOSE_AT = "close-at"
 CANCEL_FIRST_PIECE = "first-piece"
 ONE_TOKEN_RUNS = 5
+# A server that was not seen for so long after a close was not seen to work on.
+WATCHED_AT_LEAST_MS = 1000.0
 REPLAY_SHARE = 0.1
 REPLAY_OF_AT_LEAST_MS = 50.0
 # A short answer that waited for this share of the long one before it was not made beside it.
@@ -283,17 +286,20 @@ class PrefillResult:
         how many characters were added (0 where only the file is there). None: they grow, or the
         server does not say how long they are."""
         for few, many in pairwise(self.rows):
-            before, after = self._tokens(few), self._tokens(many)
             added = self._characters(many) - self._characters(few)
-            if before is not None and after is not None and not grew(before, after, added):
-                return before, after, added
+            found = stalled(
+                (few.prompt_n, many.prompt_n), (self._tokens(few), self._tokens(many)), added
+            )
+            if found is not None:
+                return found
         return None
 
     def _tokens(self, row: PrefillRow) -> int | None:
-        """Those to process; where the server does not count them, all of the prompt."""
-        if self.counted or not self.legs:
-            return row.prompt_n
-        return _median_count([leg.prompt_total for leg in self.legs[row.docs]])
+        """All of the prompt; where the server does not say, those to process: of a cold one that
+        is the same."""
+        totals = [leg.prompt_total for leg in self.legs.get(row.docs, ())]
+        total = _median_count(totals) if totals else None
+        return row.prompt_n if total is None else total
 
     def _characters(self, row: PrefillRow) -> int:
         return self.legs[row.docs][0].prompt_characters if self.legs else 0
@@ -398,7 +404,7 @@ class CacheResult:
     def elsewhere(self) -> bool:
         """Whether the prompt that follows the second, with another end, was reused each time."""
         rounds = self.legs.get("changed_suffix", ())
-        return bool(rounds) and all(leg.warm for leg in rounds)
+        return bool(rounds) and all(leg.cold is False for leg in rounds)
 
     def hits_by_time(self) -> bool | None:
         """Whether the times alone show a cached second leg, as they never do of a dead cache;
@@ -613,7 +619,7 @@ def cancel_case(
     polls = [poll for poll in polls if poll.asked_ms >= 0]
     idle = slots_state(polls)
     max_tokens = answer_limit(recording.request.body)
-    line = cancel_line(log) if log is not None else None
+    line = cancel_line(log, our_task(before)) if log is not None else None
     phase = _phase(timeline)
     proof: Proof | None = None
     processed = None
@@ -638,13 +644,15 @@ def cancel_case(
         closed_at_ms=recording.end.t_ms,
         idle_after_ms=idle.idle_after_ms,
         resolution_ms=idle.resolution_ms,
-        waited_ms=polls[-1].answered_ms if polls else None,
+        waited_ms=_last_told_ms(polls),
         tokens_after_close=tokens_after(polls) if phase == "generation" else None,
         prompt_processed=processed,
         prompt_tokens=prompt_tokens if phase == "prefill" else None,
         log_line=line,
         log_span=log_span,
-        others=shows_others([*before, *polls]),
+        others=shows_others([*before, *polls])
+        # Ours cannot have generated so many.
+        or (phase == "generation" and (tokens_after(polls) or 0) > max_tokens),
         log_talks=log is not None and tells_of_requests(log),
     )
 
@@ -683,12 +691,20 @@ def _stop(
         if late and phase == "generation":
             return phase, "ran on", "time"
         return phase, "stopped" if soon else "unknown", "time"
-    if not finished:
-        return phase, "stopped" if idle_ms is not None else "ran on", "slots"
+    if not finished and idle_ms is not None:
+        return phase, "stopped", "slots"
+    if not finished:  # and at work, as far as it was told
+        watched = (_last_told_ms(polls) or 0.0) >= WATCHED_AT_LEAST_MS
+        return phase, "ran on" if watched else "unknown", "slots"
     # It came to its own end: long after the close, or just then, which proves nothing.
     after = tokens_after(polls)
     ran_on = polls[0].busy and (after > tokens_in_time(rest) if after is not None else not soon)
     return ("generation", "ran on", "slots") if ran_on else ("ended", "unknown", "slots")
+
+
+def _last_told_ms(polls: Sequence[Poll]) -> float | None:
+    """When it was last said whether a slot is busy, from the close."""
+    return next((poll.answered_ms for poll in reversed(polls) if poll.busy is not None), None)
 
 
 def _prefill_stop(polls: Sequence[Poll], processed: int, prompt_tokens: int) -> Stop:

@@ -12,13 +12,17 @@ _CANCELLED = b"cancel task"
 _NUMBERS = (re.compile(rb"task (\d+) \| processing task"), re.compile(rb'id_task"? ?[=:] ?(\d+)'))
 
 
-def cancel_line(part: bytes) -> str | None:
-    """The line that reports the cancel of the task that this part of the log launched.
+def cancel_line(part: bytes, task: int | None = None) -> str | None:
+    """The line that reports the cancel of the task that this part of the log launched: of `task`,
+    where it is known.
 
     A server logs a cancel for a refused request, too: where the part says which tasks it
     launched, only the cancel of one of those counts. None: no such line.
     """
     launched = {number for number, _ in _lines(part, _LAUNCHED)}
+    ours = str(task).encode()
+    if ours in launched:
+        launched = {ours}
     for number, line in _lines(part, _CANCELLED):
         if not launched or number in launched:
             return line.decode("utf-8", "replace").strip()

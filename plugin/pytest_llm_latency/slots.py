@@ -140,6 +140,13 @@ def load_polls(text: str) -> list[Poll]:
     return [check(Poll, json.loads(line), "an answer of /slots") for line in lines]
 
 
+def our_task(before: Sequence[Poll]) -> int | None:
+    """The number of our task, by a look while its answer streamed; None: not said, or others
+    were at work, too."""
+    working = {task for poll in before for task in poll.answer.working}
+    return working.pop() if len(working) == 1 else None
+
+
 def shows_others(polls: Sequence[Poll]) -> bool:
     """Whether `/slots` shows more than one task at work, at once or one after another: of ours
     there is one."""

@@ -69,7 +69,7 @@ from .results import (
 from .sentences import Rule
 from .server.logs import RunLog
 from .serverlog import cancel_line
-from .slots import ONE_TOKEN, Poll, answer_of, dump_polls, shown_answer
+from .slots import ONE_TOKEN, Poll, answer_of, dump_polls, our_task, shown_answer
 from .speech import WORDS_PER_MINUTE
 from .timeline import Timeline, derive
 
@@ -744,7 +744,9 @@ class _Watcher:
         ended = timeline.done or timeline.finish_reason is not None
         if not in_prefill and polls:
             ended = ended or polls[-1].answer.finished is True
-        part, span = self._wait_for_line(self.log, log_from, 0.0 if ended else LOG_DEADLINE_S)
+        task = our_task([poll for poll in polls if poll.answered_ms < 0])
+        patience_s = 0.0 if ended else LOG_DEADLINE_S
+        part, span = self._wait_for_line(self.log, log_from, patience_s, task)
         return cancel_case(name, recording, polls, part, span, prompt_tokens, self.found)
 
     def extra_close(self, name: str, *args: Any, **kwargs: Any) -> list[CancelCase]:
@@ -810,14 +812,14 @@ class _Watcher:
         return asked, time.perf_counter(), reply
 
     def _wait_for_line(
-        self, log: RunLog, log_from: int, patience_s: float
+        self, log: RunLog, log_from: int, patience_s: float, task: int | None
     ) -> tuple[bytes, LogSpan]:
         """The part of the log in which our task's cancel line should be; waits for the line
         a little, since logs come late."""
         deadline = time.monotonic() + patience_s
         while True:
             part = log.read(log_from)
-            if cancel_line(part) is not None or time.monotonic() > deadline:
+            if cancel_line(part, task) is not None or time.monotonic() > deadline:
                 return part, LogSpan(log_from, log_from + len(part))
             time.sleep(LOG_POLL_S)
 

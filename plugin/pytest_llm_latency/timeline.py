@@ -15,7 +15,8 @@ from . import sse
 from .recording import Recording
 from .sentences import Rule, first_end
 
-# On an average: of prose in the languages that tokenizers know best it is 4 to 6.
+# Of prose in the languages that tokenizers know best 4 to 6; no prose has so many on an average.
+CHARACTERS_A_TOKEN = 4
 CHARACTERS_A_TOKEN_AT_MOST = 16
 COLD_SHARE = 0.9
 # What a chat template puts before every prompt (Llama 3's has dates), in whole blocks of a cache.
@@ -176,7 +177,8 @@ class Timeline:
 
     @property
     def warm(self) -> bool:
-        """Whether it is known that more was reused than a header that all prompts share."""
+        """Whether it is known that more was reused than a header that all prompts share; of a
+        short one that is more than a tenth."""
         if self.prompt_n is None or self.prompt_total is None or self.cold is not False:
             return False
         reused = self.prompt_total - self.prompt_n
@@ -287,10 +289,22 @@ def derive(recording: Recording) -> Timeline:
     )
 
 
-def grew(few: int, many: int, added_characters: int) -> bool:
-    """Whether a prompt of `many` tokens is longer than one of `few` by what so much more text is
-    at least. Two texts of the same length (two salts) differ by some tokens for nothing."""
-    return many - few >= max(1, added_characters // CHARACTERS_A_TOKEN_AT_MOST)
+Counts = tuple[int | None, int | None]
+
+
+def stalled(processed: Counts, whole: Counts, added_characters: int) -> tuple[int, int, int] | None:
+    """Where the counts of a short and a long prompt do not grow: the two, and how much more text
+    they had to hold. None: they grow, or are not said.
+
+    All tokens together must grow by what so much more text is at least, since two texts of the
+    same length (two salts) differ by some tokens for nothing; those processed may have been in
+    the cache.
+    """
+    for (few, many), characters in ((processed, 0), (whole, added_characters)):
+        at_least = max(1, characters // CHARACTERS_A_TOKEN_AT_MOST)
+        if few is not None and many is not None and many - few < at_least:
+            return few, many, characters
+    return None
 
 
 def _contents(messages: Any) -> list[Any]:

@@ -421,6 +421,19 @@ def test_without_a_log_the_slot_is_the_proof(hand_made: Path, tmp_path: Path) ->
     assert "broken" in {verdict.outcome for verdict in relations.cancel(lab.cancel())}
 
 
+def test_a_directory_of_before_has_closes_that_say_less(true_run: Path, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(true_run, tmp_path / "copy"))
+
+    def older(run: dict[str, Any]) -> None:
+        for case in run["steps"]["cancel"]["cases"]:
+            del case["others"], case["log_talks"]
+
+    run_json(directory, older)
+    assert grade(directory) == grade(true_run)
+    run_json(directory, lambda run: run["steps"]["cancel"]["cases"][0].update(others=True))
+    assert grade(directory) != grade(true_run)
+
+
 def test_files_of_two_runs_are_not_one_run(true_run: Path, tmp_path: Path) -> None:
     directory = Path(shutil.copytree(true_run, tmp_path / "x"))
 

@@ -72,6 +72,10 @@ def test_a_close_in_generation(polls: list[Poll], phase: str, stop: str) -> None
 def test_a_slot_that_is_still_at_work_was_not_stopped() -> None:
     case = close([poll(1, True, 60), poll(30000, True, 210)], pieces=20)
     assert (case.phase, case.stop, case.proof) == ("generation", "ran on", "slots")
+    # one answer, and then refusals: nobody saw what it did
+    refused = Poll(29000.0, 29001.0, 429, "{}")
+    assert close([poll(1, True, 60)], pieces=20).stop == "unknown"
+    assert close([poll(1, True, 60), refused], pieces=20).waited_ms == 3.0
 
 
 def test_the_tasks_of_others_are_seen() -> None:
@@ -82,7 +86,20 @@ def test_the_tasks_of_others_are_seen() -> None:
     both = json.dumps(json.loads(ours.body) + json.loads(theirs.body))
     assert close([replace(ours, body=both), idle], pieces=20).others
     # a slot that is idle may have been another's before
-    assert not close([ours, idle], pieces=20).others
+    assert not close([ours, poll(3000, False, 64)], pieces=20).others
+    # by older answers without the tasks' numbers: more than ours may generate
+    assert close([ours, poll(3000, False, 1900)], pieces=20).others
+
+
+def test_of_several_cancels_ours_counts() -> None:
+    """The look while it streamed says which task it is."""
+    look = poll(-300, True, 45)
+    log = b"task 7 | processing task\ntask 9 | processing task\ncancel task, id_task = 9\n"
+    assert close([look, poll(3, False, 64)], pieces=20, log=log).log_line is None
+    assert close([poll(3, False, 64)], pieces=20, log=log).log_line is not None
+    ours = log + b"cancel task, id_task = 7\n"
+    case = close([look, poll(3, False, 64)], pieces=20, log=ours)
+    assert case.log_line == "cancel task, id_task = 7"
 
 
 def test_a_log_that_talks() -> None:

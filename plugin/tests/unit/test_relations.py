@@ -84,7 +84,21 @@ def test_server() -> None:
     # TabbyAPI's /props is like llama.cpp's, and names no model
     other = reply(PROPS.replace('"model_path": "m", ', ""))
     assert outcomes(relations.server(ServerResult(ok, other))) == {"holds", "not measurable"}
-    for bad in ("degraded", "not-ready", "LOADING", "initializing"):
+    for bad in (
+        "degraded",
+        "not_ready",
+        "NOT_SERVING",
+        "NotReady",
+        "OUT_OF_SERVICE",
+        "unready",
+        "LOADING",
+        "initializing",
+        "stopped",
+        "",
+        "0",
+        "500",
+        "no",
+    ):
         verdicts = relations.server(ServerResult(reply(f'{{"status": "{bad}"}}'), reply(PROPS)))
         assert verdicts[0].outcome == "broken", bad
     for status in (404, 405, 501):
@@ -105,6 +119,11 @@ def test_server() -> None:
         '{"status": "UP"}',
         '{"status": true}',
         '{"status": "running"}',
+        '{"status": 200}',
+        '{"status": {"state": "ok", "errors": []}}',
+        '{"status": "SERVING"}',
+        '{"status": "ok-no-errors"}',
+        '{"status": "well"}',
     ],
 )
 def test_other_servers_ways_of_being_healthy(body: str) -> None:
@@ -274,7 +293,8 @@ def test_ttft() -> None:
 
 def prefill_result(*rows: tuple[int | None, float]) -> PrefillResult:
     made = [PrefillRow(d, n, 1.0, t) for d, (n, t) in zip((0, 4, 12), rows)]
-    return PrefillResult(tuple(made), {row.docs: [answer(row.ttft_ms)] for row in made})
+    legs = {row.docs: [answer(row.ttft_ms, prompt_n=row.prompt_n or 0)] for row in made}
+    return PrefillResult(tuple(made), legs)
 
 
 def test_prefill() -> None:
@@ -477,6 +497,23 @@ def test_a_prompt_that_was_cached_elsewhere() -> None:
     assert codes(replace(dead, legs=missed)) == {"cache-never-hits"}
 
 
+def test_tokens_that_are_not_shown_take_time_of_their_own() -> None:
+    """Reasoning that is taken out on the way; pieces of several tokens are no such thing."""
+    stripped = answer(6000.0, 8.0, 50, generated=5520.0)
+    stripped = replace(stripped, timings={**stripped.timings, "predicted_n": 690})
+    assert causes.burst(stripped) is None
+    for count_, tokens, gap, generated in ((8, 64, 0.5, 400.0), (13, 64, 5.0, 2000.0)):
+        merged = answer(generated + 50.0, gap, count_, generated=generated)
+        merged = replace(
+            merged,
+            pieces=tuple(replace(p, text="w " * (2 * tokens // count_)) for p in merged.pieces),
+            timings={**merged.timings, "predicted_n": tokens},
+        )
+        found = causes.burst(merged)
+        assert found is not None
+        assert found.code == "burst"
+
+
 def test_a_template_s_header_in_the_cache_is_cold() -> None:
     """Of a short prompt, it is more than a tenth."""
     assert not answer(prompt_n=64, cache_n=16).warm
@@ -553,9 +590,12 @@ def test_contradicting_counts_count_nothing() -> None:
 
 
 def test_the_server_s_own_clock_must_agree() -> None:
-    slow = {"prompt_n": 1300, "cache_n": 0, "prompt_ms": 3800.0}
+    slow = {"cache_n": 0, "prompt_ms": 3800.0}
     result = prefill_result((60, 100.0), (500, 900.0), (1300, 4000.0))
-    legs = {docs: [replace(leg[0], timings=slow)] for docs, leg in result.legs.items()}
+    legs = {
+        docs: [replace(leg[0], timings={**leg[0].timings, **slow})]
+        for docs, leg in result.legs.items()
+    }
     assert broken(relations.prefill(replace(result, legs=legs))) == [
         ("ttft >= the server's own prompt time", "clock-disagreement")
     ]
@@ -616,7 +656,7 @@ CANCEL = CancelResult(
     Cancel(256, 18, 500.0, 40.0), (CASE,), "/slots", None, "the log", CASE.log_line, None
 )
 BUSY = replace(CANCEL.cancel, slot_idle_after_ms=None)
-NEVER_IDLE = replace(CASE, idle_after_ms=None, log_line=None, stop="unknown")
+NEVER_IDLE = replace(CASE, idle_after_ms=None, log_line=None, stop="unknown", waited_ms=30000.0)
 RAN_ON = replace(CASE, log_line=None, stop="ran on", waited_ms=11400.0, idle_after_ms=11400.0)
 IDLE = "the close stops the server: the slot goes idle"
 IN_PREFILL = replace(
@@ -659,10 +699,25 @@ def test_a_log_that_tells_of_no_request_proves_nothing() -> None:
     assert [v.outcome for v in found] == ["broken", "inconclusive"]
 
 
+def test_a_server_that_was_not_watched_was_not_seen_to_work_on() -> None:
+    """One answer right after the close, and then none."""
+    unwatched = replace(NEVER_IDLE, waited_ms=3.0)
+    result = replace(CANCEL, cancel=BUSY, cases=(unwatched,), log_source=None)
+    assert broken(relations.cancel(result)) == [(IDLE, "unanswered")]
+    # a further close that was not seen idle, after one that stopped it
+    extra = replace(RAN_ON, proof="slots", idle_after_ms=None)
+    beside = replace(CANCEL, cases=(CASE, extra))
+    assert broken(relations.cancel(beside)) == [(IDLE, "cancel-unproven")]
+    # what was never idle after the first is at work after the next
+    first = replace(NEVER_IDLE, phase="prefill")
+    both = replace(CANCEL, cancel=BUSY, cases=(first, replace(RAN_ON, proof="slots", others=True)))
+    assert (IDLE, "cancel-ignored") in broken(relations.cancel(both))
+
+
 def test_the_requests_of_others_after_a_close() -> None:
     for case in (
         replace(RAN_ON, proof="slots"),
-        replace(CASE, idle_after_ms=None),
+        replace(CASE, idle_after_ms=None, waited_ms=30000.0),
         replace(CASE, tokens_after_close=1857),
     ):
         cancel = replace(CANCEL.cancel, slot_idle_after_ms=case.idle_after_ms)
@@ -671,6 +726,8 @@ def test_the_requests_of_others_after_a_close() -> None:
         beside = replace(alone, cases=(replace(case, others=True),))
         assert outcomes(relations.cancel(beside)) == {"holds", "inconclusive"}
         assert broken(relations.cancel(beside)) == [(IDLE, "others-use-the-server")]
+    by_slots = replace(CANCEL, cases=(replace(CASE, proof="slots", others=True),))
+    assert broken(relations.cancel(by_slots)) == [(IDLE, "others-use-the-server")]
     prefill = replace(CANCEL, cases=(CASE, replace(RAN_THROUGH, others=True)))
     assert "a close in prefill stops it" not in [v.relation for v in relations.cancel(prefill)]
 
@@ -683,7 +740,7 @@ def test_the_requests_of_others_after_a_close() -> None:
         (replace(CANCEL, cases=(replace(CASE, phase="ended"),)),
          "the close stops the server", "answer-ended"),
         (replace(CANCEL, cancel=BUSY, cases=(NEVER_IDLE,), log_source=None), IDLE, "cancel-ignored"),
-        (replace(CANCEL, cancel=BUSY, cases=(replace(CASE, idle_after_ms=None),)),
+        (replace(CANCEL, cancel=BUSY, cases=(replace(CASE, idle_after_ms=None, waited_ms=3e4),)),
          IDLE, "cancel-logged-but-running"),
         (replace(CANCEL, cases=(RAN_ON,), log_source=None), IDLE, "cancel-ignored"),
         (replace(CANCEL, cases=(CASE, replace(RAN_ON, name="first-piece-1"))), IDLE, "cancel-ignored"),

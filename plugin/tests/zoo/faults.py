@@ -102,6 +102,18 @@ def cut_up(events: Events, _: Request) -> Events:
     yield from list(events)
 
 
+def merged(events: Events, _: Request) -> Events:
+    """Some eight tokens in a piece, and all pieces at the end."""
+    whole = list(events)
+    texts = [text_of(event) for event in whole]
+    model = payload(whole[0]) or {}
+    for start in range(0, len(whole), 8):
+        text = "".join(texts[start : start + 8])
+        if text:
+            yield event_of({**model, "choices": [{"index": 0, "delta": {"content": text}}]})
+    yield from (event for event, text in zip(whole, texts) if not text)
+
+
 def clumps(events: Events, _: Request) -> Events:
     held: list[bytes] = []
     last = time.monotonic()
@@ -336,6 +348,7 @@ def when(target: str, value: Any) -> Callable[[Request, Any], Any]:
 FAULTS = [
     Fault("buffers everything", Proxy(answer=all_at_once), BURST, slow=True),
     Fault("cuts a finished answer up", Proxy(answer=cut_up), BURST, slow=True),
+    Fault("buffers and merges", Proxy(answer=merged), BURST, slow=True),
     Fault("sends in clumps", Proxy(answer=clumps), {"sse": "broken: coalesced"}, slow=True),
     Fault("cuts short", Proxy(answer=cut_short), NO_SENTENCE, "cut short"),
     Fault("an error inside the stream", Proxy(answer=error_inside), NO_SENTENCE, "out of luck"),
