@@ -36,6 +36,7 @@ from .slots import (
     Poll,
     answer_of,
     batches_after,
+    looks,
     our_task,
     shows_others,
     slots_state,
@@ -614,8 +615,7 @@ def cancel_case(
         else poll
         for poll in polls
     ]
-    # An answer that was under way at the close is neither.
-    before = [poll for poll in polls if poll.answered_ms < 0]
+    before = looks(polls)
     polls = [poll for poll in polls if poll.asked_ms >= 0]
     idle = slots_state(polls)
     max_tokens = answer_limit(recording.request.body)

@@ -140,10 +140,14 @@ def load_polls(text: str) -> list[Poll]:
     return [check(Poll, json.loads(line), "an answer of /slots") for line in lines]
 
 
-def our_task(before: Sequence[Poll]) -> int | None:
-    """The number of our task, by a look while its answer streamed; None: not said, or others
-    were at work, too."""
-    working = {task for poll in before for task in poll.answer.working}
+def looks(polls: Sequence[Poll]) -> list[Poll]:
+    """Those answered while the answer streamed: one under way at the close tells of neither."""
+    return [poll for poll in polls if poll.answered_ms < 0]
+
+
+def our_task(polls: Sequence[Poll]) -> int | None:
+    """The number of our task, by the looks; None: not said, or others were at work, too."""
+    working = {task for poll in looks(polls) for task in poll.answer.working}
     return working.pop() if len(working) == 1 else None
 
 

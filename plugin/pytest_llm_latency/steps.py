@@ -749,9 +749,8 @@ class _Watcher:
         ended = timeline.done or timeline.finish_reason is not None
         if not in_prefill and polls:
             ended = ended or polls[-1].answer.finished is True
-        task = our_task([poll for poll in polls if poll.answered_ms < 0])
         patience_s = 0.0 if ended else LOG_DEADLINE_S
-        part, span = self._wait_for_line(self.log, log_from, patience_s, task)
+        part, span = self._wait_for_line(self.log, log_from, patience_s, our_task(polls))
         return cancel_case(name, recording, polls, part, span, prompt_tokens, self.found)
 
     def extra_close(self, name: str, *args: Any, **kwargs: Any) -> list[CancelCase]:

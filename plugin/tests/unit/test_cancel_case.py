@@ -85,6 +85,10 @@ def test_the_tasks_of_others_are_seen() -> None:
     assert close([ours, theirs, idle], pieces=20).others
     both = json.dumps(json.loads(ours.body) + json.loads(theirs.body))
     assert close([replace(ours, body=both), idle], pieces=20).others
+    was = json.loads(poll(1, False, 900).body.replace("7,", "5,"))
+    assert not close(
+        [replace(ours, body=json.dumps(json.loads(ours.body) + was))], pieces=20
+    ).others
     # a slot that is idle may have been another's before
     assert not close([ours, poll(3000, False, 64)], pieces=20).others
     # by older answers without the tasks' numbers: more than ours may generate

@@ -93,6 +93,14 @@ def test_prefill_by_the_server_s_own_generation_time() -> None:
     assert found(prefill_ratio(prefill((short, long)))).rounds == pytest.approx((0.05,))
 
 
+def test_reasoning_is_no_prefill() -> None:
+    """The answer's first text may come whenever it likes: prefill ends with the first token."""
+    short, long = answer(320.0, 370.0), answer(600.0, 650.0, prompt_n=1100)
+    legs = replace(short, token_ms=(20.0,)), replace(long, token_ms=(520.0,))
+    # 500 ms for 1,000 tokens, and 24 ms a generated one: (350 + 130) ms for 20
+    assert found(prefill_ratio(prefill(legs))).rounds == pytest.approx((0.5 / 24.0,))
+
+
 def test_prefill_by_usage_alone() -> None:
     usage = [{"prompt_tokens": n, "completion_tokens": 11} for n in (100, 1100)]
     short, long = (

@@ -338,6 +338,29 @@ def test_a_prompt_must_grow_as_its_text_does() -> None:
     assert outcomes(relations.prefill(with_texts(whole, 120, 520, 1320))) == {"holds"}
 
 
+def test_a_longer_prompt_of_which_less_is_processed() -> None:
+    """Most of it was in the cache: it has more tokens, and costs no more."""
+    short, long = answer(prompt_n=100), answer(prompt_n=50, cache_n=1000)
+    assert relations.long_above_short(short, long).outcome == "broken"
+
+
+def test_hidden_reasoning_hides_prefill() -> None:
+    counted = prefill_result((60, 5000.0), (500, 900.0), (1300, 4000.0))
+    uncounted = prefill_result((None, 500.0), (None, 501.0), (None, 502.0))
+    for result, timings in ((counted, {}), (uncounted, None)):
+        legs = {
+            docs: [
+                replace(leg, usage=REASONED, timings=leg.timings if timings == {} else {})
+                for leg in rounds * 6
+            ]
+            for docs, rounds in result.legs.items()
+        }
+        verdicts = relations.prefill(replace(result, legs=legs))
+        assert [(v.outcome, v.cause.code) for v in verdicts if v.cause] == [
+            ("inconclusive", "reasoning-hides-prefill")
+        ]
+
+
 def test_a_flat_prompt_s_time_proves_nothing() -> None:
     """Where the counts do not grow, time that does not follow is no second fault."""
     flat = relations.prefill(prefill_result((206, 57.0), (206, 58.0), (206, 56.0)))
@@ -460,6 +483,8 @@ def test_a_field_that_is_filled_and_not_counted() -> None:
     same = timed_cache(*[(4.0, 3.9, 4.1)] * 4)
     legs = {name: [replace(leg, usage=usage) for leg in legs] for name, legs in same.legs.items()}
     assert codes(replace(same, cache=cache, legs=legs)) == {"cache-never-hits"}
+    assert timed_cache((1.8, 1.0, 1.8), (1.8, 1.0, 1.8)).hits_by_time() is None  # not yet
+    assert timed_cache((4.0, 3.0, 4.1), (4.0, 3.1, 4.1)).hits_by_time() is False
     nothing = replace(answer(), timings={}, usage={"prompt_tokens": 0})
     assert nothing.prompt_total is None
     assert relations.long_above_short(nothing, nothing).outcome == "inconclusive"
@@ -477,6 +502,21 @@ def test_the_same_text_at_once_is_a_replay() -> None:
     result = replace(made, legs={**made.legs, "second": replays})
     assert codes(result) == {"replayed-answer"}
     assert outcomes(relations.cache(made)) == {"holds"}  # made anew, at the same beat
+    # by the server's clock, too, it is another answer's
+    slow = {"prompt_n": 1300, "cache_n": 0, "prompt_ms": 1990.0}
+    legs = {
+        name: [replace(leg, timings=slow) for leg in rounds]
+        for name, rounds in {**made.legs, "second": replays}.items()
+    }
+    cache = Cache(**{name: CacheLeg(1300, 1.0) for name in legs})
+    assert codes(replace(result, cache=cache, legs=legs)) == {"clock-disagreement"}
+    # what is generated within some milliseconds may come as soon again
+    quick = [
+        replace(leg, pieces=tuple(Piece(2000.0 + i, "w ") for i in range(20)))
+        for leg in made.legs["first"]
+    ]
+    legs = {**made.legs, "first": quick, "second": replays}
+    assert "replayed-answer" not in codes(replace(made, legs=legs))
     other = [replace(leg, pieces=(*leg.pieces, Piece(9.1, "!"))) for leg in replays]
     assert outcomes(relations.cache(replace(made, legs={**made.legs, "second": other}))) == {
         "holds"
@@ -486,6 +526,8 @@ def test_the_same_text_at_once_is_a_replay() -> None:
 def test_without_counts_a_changed_front_that_hits_is_no_dead_cache() -> None:
     shifted = timed_cache(*[(2.0, 0.1, 0.101)] * 6)
     assert codes(shifted) == {"changed-prefix-hit"}
+    words = [v.cause.sentence for v in relations.cache(shifted) if v.cause]
+    assert words[0].startswith("its first text came as soon as that of the cached one")
     assert outcomes(relations.cache(shifted)) == {"holds", "inconclusive"}
 
 
@@ -518,6 +560,7 @@ def test_a_template_s_header_in_the_cache_is_cold() -> None:
     """Of a short prompt, it is more than a tenth."""
     assert not answer(prompt_n=64, cache_n=16).warm
     assert answer(prompt_n=1, cache_n=79).warm
+    assert answer(prompt_n=10, cache_n=40).warm  # most of it is no header
     assert answer(prompt_n=1000, cache_n=300).warm
     assert not answer(prompt_n=1000, cache_n=100).warm
     header = prefill_result((64, 100.0), (500, 900.0), (1300, 4000.0))
@@ -704,6 +747,10 @@ def test_a_server_that_was_not_watched_was_not_seen_to_work_on() -> None:
     unwatched = replace(NEVER_IDLE, waited_ms=3.0)
     result = replace(CANCEL, cancel=BUSY, cases=(unwatched,), log_source=None)
     assert broken(relations.cancel(result)) == [(IDLE, "unanswered")]
+    watched = relations.cancel(
+        replace(result, cases=(replace(unwatched, waited_ms=3e4, stop="ran on"),))
+    )
+    assert next(v.cause.sentence for v in watched if v.cause).startswith("the slot was still busy")
     # a further close that was not seen idle, after one that stopped it
     extra = replace(RAN_ON, proof="slots", idle_after_ms=None)
     beside = replace(CANCEL, cases=(CASE, extra))
