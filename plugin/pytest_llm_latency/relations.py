@@ -500,7 +500,7 @@ def cache(result: CacheResult) -> list[Verdict]:
                 result.ratios("first"),
             )
             return [Verdict("cache", "cached < uncached", "inconclusive", numbers, unclear)]
-        missed = hit = causes.cache_miss(legs["first"][-1], legs["second"][-1])
+        missed = hit = causes.cache_miss(*result.missed)
         if missed.code == "cache-never-hits" and result.elsewhere:
             missed = hit = causes.CACHE_ELSEWHERE
         changed = next((leg for leg in legs["changed_prefix"] if leg.cold is False), None)

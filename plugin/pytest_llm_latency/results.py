@@ -402,6 +402,15 @@ class CacheResult:
         return _median_prefilled_ms(self.legs[leg])
 
     @property
+    def missed(self) -> tuple[Timeline, Timeline]:
+        """First and second leg of the round that tells most of a miss: one in which the same
+        prompt had another length the second time (where it is rewritten, it may have the same by
+        chance), else the last."""
+        pairs = list(zip(self.legs["first"], self.legs["second"]))
+        differing = (pair for pair in pairs if len({leg.prompt_total for leg in pair} - {None}) > 1)
+        return next(differing, pairs[-1])
+
+    @property
     def elsewhere(self) -> bool:
         """Whether the prompt that follows the second, with another end, was reused each time."""
         rounds = self.legs.get("changed_suffix", ())

@@ -619,6 +619,17 @@ def test_a_cache_miss_says_where_the_prompts_part() -> None:
     assert rewritten.cause.code == "prompt-changed-on-the-way"
 
 
+def test_a_prompt_that_is_rewritten_may_have_the_same_length_by_chance() -> None:
+    """As a longer session's number does: one round that differs is enough, whichever it is."""
+    same = cache_result((1300, 28), (1300, 28), (1310, 28))
+    grown = cache_result((1300, 28), (1301, 28), (1310, 28))
+    for rounds in ((grown, same), (same, grown)):
+        legs = {name: [one.legs[name][0] for one in rounds] for name in same.legs}
+        assert codes(replace(same, legs=legs)) == {"prompt-changed-on-the-way"}
+    twice = {name: list(leg) * 2 for name, leg in same.legs.items()}
+    assert codes(replace(same, legs=twice)) == {"cache-never-hits"}
+
+
 def test_contradicting_counts_count_nothing() -> None:
     lying = replace(answer(prompt_n=1, cache_n=0), usage={"prompt_tokens": 1300})
     assert lying.counts_conflict == "prompt_n + cache_n = 1, prompt_tokens = 1300"

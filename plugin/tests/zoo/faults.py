@@ -181,8 +181,9 @@ def numbered(text: str) -> str:
 
 
 def growing(text: str) -> str:
+    """By more than the tokens of a number differ."""
     number = next(_numbers)
-    return f"Session {number}{'.' * (number % 50)} {text}"
+    return f"Session {number}{' and again' * (number % 50)}. {text}"
 
 
 def other_slot(request: Request) -> None:
