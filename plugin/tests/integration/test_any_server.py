@@ -107,6 +107,7 @@ def test_a_router_is_asked_by_model(lab: Run) -> None:
     )
 
 
+@pytest.mark.zoo
 def test_a_model_must_be_named_where_there_are_several(lab: Run) -> None:
     engine = vllm()
     engine.models = ("small", "large")
@@ -291,6 +292,7 @@ def test_tls_is_verified_and_an_own_ca_is_an_option(tls_server: tuple[str, Path]
     assert Client(url, ca=certificate).get("/health").status == 200
 
 
+@pytest.mark.zoo
 @pytest.mark.parametrize(
     ("budget", "counts"), [("500", {"errors": 1}), ("800", {"failed": 1}), ("5000", {"passed": 1})]
 )

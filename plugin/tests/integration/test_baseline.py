@@ -64,6 +64,7 @@ def entry(pytester: pytest.Pytester) -> Callable[[str], Any]:
     return read
 
 
+@pytest.mark.zoo
 def test_the_same_server_passes(
     lab: Run,
     base: Path,
@@ -105,6 +106,7 @@ def test_the_same_server_passes(
     )
 
 
+@pytest.mark.zoo
 def test_a_cache_that_is_dead_now(lab: Run, base: Path, entry: Callable[[str], Any]) -> None:
     one = engine()
     one.caches = False
@@ -120,6 +122,7 @@ def test_a_cache_that_is_dead_now(lab: Run, base: Path, entry: Callable[[str], A
     assert entry("cache")["compared"]["verdicts"][0]["cause"]["code"] == "held-in-baseline"
 
 
+@pytest.mark.zoo
 def test_a_cache_that_saves_less_fails_alone(lab: Run, base: Path, graded: Run) -> None:
     args = ("-k", "ttft or cache", f"--llm-baseline={base}")
     result = measured(lab, engine(cached_s=0.05), *args, "-v")

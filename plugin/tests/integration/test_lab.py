@@ -194,6 +194,7 @@ def test_a_proxy_that_passes_no_disconnect_on_is_found(
     assert wanted[slots] in summary(result)
 
 
+@pytest.mark.zoo
 def test_a_busy_moment_on_a_server_with_slots_is_measured_again_with_salts(
     lab: Run, serve: Callable[..., str], artifact: Callable[[str], Any]
 ) -> None:

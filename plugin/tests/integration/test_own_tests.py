@@ -71,6 +71,7 @@ def test_it_fails_with_the_same_words(
     assert "pytest_llm_latency/" not in summary(result)
 
 
+@pytest.mark.zoo
 def test_a_plan_of_one_s_own(pytester: pytest.Pytester, own_server: list[str]) -> None:
     pytester.makeconftest(
         """
@@ -115,6 +116,7 @@ def test_server_args_of_one_s_own(pytester: pytest.Pytester, own_server: list[st
     assert "n_ctx 4096" in summary(result)
 
 
+@pytest.mark.zoo
 def test_a_broken_lab_fails_the_right_step_in_ten_lines(
     pytester: pytest.Pytester, serve: Callable[..., str], slow_gguf: Path, short_kb: Path
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_broken_lab_fails_the_right_step_in_ten_lines(
     assert "cause cache-never-hits" in "\n".join(printed)
 
 
+@pytest.mark.zoo
 def test_without_slots_one_token_tells_whether_the_server_is_idle(
     pytester: pytest.Pytester, own_server: list[str]
 ) -> None:
@@ -141,6 +144,7 @@ def test_without_slots_one_token_tells_whether_the_server_is_idle(
     assert cancel["slot_idle_after_ms"] > 0
 
 
+@pytest.mark.zoo
 def test_no_slots_is_skipped_with_the_reason(
     pytester: pytest.Pytester, own_server: list[str], short_kb: Path
 ) -> None:
