@@ -46,7 +46,7 @@ def burst(timeline: Timeline) -> Cause | None:
     in the last fiftieth of a long answer are a burst. Where this reader itself may have been
     as late as that, the cause is `reader-behind`, which proves nothing.
     """
-    pieces, total_ms = timeline.pieces, timeline.total_ms
+    pieces, total_ms = timeline.sent, timeline.total_ms
     if len(pieces) < BURST_PIECES_AT_LEAST or total_ms is None:
         return None
     # Reasoning is generated, too: the span begins with the first token of any channel.
@@ -87,7 +87,8 @@ def _generated_ms(timeline: Timeline) -> float | None:
     tokens are longer, and hide none."""
     generated_ms, tokens = timeline.predicted_ms, timeline.tokens or 0
     in_pieces = len(timeline.token_ms or timeline.pieces)
-    shown = max(in_pieces, len(timeline.text) // CHARACTERS_A_TOKEN)
+    text = timeline.sent
+    shown = max(in_pieces, sum(len(piece.text) for piece in text) // CHARACTERS_A_TOKEN)
     if generated_ms is not None and tokens > 2 * shown:
         return generated_ms * shown / tokens
     return generated_ms
@@ -96,7 +97,7 @@ def _generated_ms(timeline: Timeline) -> float | None:
 def coalesced(timeline: Timeline) -> Cause | None:
     """The pieces came in clumps at a beat much slower than that of their generation. A server
     that drafts tokens (speculative decoding) makes them in clumps: not judged."""
-    pieces, arrivals = timeline.pieces, timeline.arrivals
+    pieces, arrivals = timeline.sent, timeline.arrivals
     if len(arrivals) < CLUMPS_AT_LEAST or timeline.drafted:
         return None
     clump = statistics.median(map(len, arrivals))
@@ -165,7 +166,8 @@ def at_once(timeline: Timeline) -> Cause | None:
 
 def no_text(timeline: Timeline) -> Cause:
     """A whole answer without text to time."""
-    if timeline.reasoning is not None and timeline.finish_reason == "length":
+    unclosed = timeline.thought_tag is not None and not timeline.pieces
+    if timeline.reasoning is not None and (timeline.finish_reason == "length" or unclosed):
         first_ms = timeline.first_token_ms
         shown = "" if first_ms is None else f" (its first token came after {first_ms:.0f} ms)"
         return Cause(
@@ -187,7 +189,15 @@ def held_back(timeline: Timeline) -> Cause | None:
 def unusable(timeline: Timeline) -> Cause | None:
     """The stream itself failed."""
     if timeline.error is not None:
-        return Cause("stream-error", timeline.error)
+        code = "no-blank-lines" if timeline.no_blank_lines else "stream-error"
+        return Cause(code, timeline.error)
+    if timeline.cut_short and timeline.unended is not None:
+        return Cause(
+            "no-blank-lines",
+            f"the last event ({timeline.unended!r}) was not ended by a blank line, and before it "
+            "came neither a finish_reason nor [DONE]: the server must end each event with two "
+            "newlines, or the stream was cut off within the last one",
+        )
     if timeline.cut_short:
         return Cause(
             "cut-short",

@@ -28,13 +28,12 @@ import urllib3.connection
 import urllib3.connectionpool
 
 from . import sse
-from .arrivals import Response
+from .arrivals import Response, UnreadableBody
 from .errors import ConfigError, ServerError
 from .recording import End, EndKind, Recording, Reply, Request
 from .timeline import Timeline, derive
 
 MAX_REPLY_BYTES = 32 * 1024 * 1024
-CHAT_PATH = "/v1/chat/completions"
 # ValueError: requests and http.client raise it bare for a redirect or a chunk that makes no sense.
 NETWORK_ERRORS = (
     requests.RequestException,
@@ -193,7 +192,8 @@ class Exchange:
         client, stamps = self._client, self._stamps
         full_body = client.dialect.body(body)
         client.spend(full_body)
-        session, request, settings = _prepared(client, "POST", CHAT_PATH, full_body, stamps)
+        path = client.api_path + sse.CHAT
+        session, request, settings = _prepared(client, "POST", path, full_body, stamps)
         cpu_wait_before_ms = _cpu_wait_ms()
         reads: list[sse.Read] = []
         end: End | None = None
@@ -234,7 +234,7 @@ class Exchange:
                 cpu_wait_ms = round(cpu_wait_ms - cpu_wait_before_ms, 3)
             self.recording = Recording(
                 label=self._label,
-                request=Request("POST", CHAT_PATH, client.shown(request.headers), full_body),
+                request=Request("POST", path, client.shown(request.headers), full_body),
                 status=response.status_code if response is not None else None,
                 response_headers=tuple(client.shown(response.headers).items())
                 if response is not None
@@ -312,6 +312,8 @@ class Exchange:
             return self._end("closed")
         if not _is_timeout(root):
             what = "the connection broke" if connected else "cannot connect"
+            if isinstance(root, UnreadableBody):
+                what = "the answer cannot be read"
             return self._end("broken", f"{what}: {self._client.scrubbed(_words(root))}")
         if not connected:
             words = f"connect deadline: no connection in {deadlines.connect:g} s"
@@ -343,7 +345,7 @@ def _cpu_wait_ms() -> float | None:
 def _root(error: BaseException, ambient: BaseException | None) -> BaseException:
     """The innermost cause of a network error; `ambient` was being handled before it."""
     while True:
-        inner = error.__cause__ or error.__context__
+        inner = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         if inner is None or inner is ambient:
             return error
         error = inner
@@ -389,20 +391,22 @@ class _PieceWatch:
         """Take the next bytes; say whether a piece has come."""
         for event in self._decoder.feed(data):
             with contextlib.suppress(sse.StreamFailure):
-                if event.data != sse.DONE and sse.content(sse.payload(event)):
-                    self.seen = True
+                value = None if sse.is_done(event) else sse.chunk_of(event)
+                self.seen = self.seen or (value is not None and bool(sse.content(value)))
         return self.seen
 
 
 @dataclass(frozen=True)
 class Dialect:
     """How a server wants a chat request: `model` is named in it, `extra` fields are added,
-    `refused` ones left out, `max_tokens` goes by the name `max_tokens_name`."""
+    `refused` ones left out, `max_tokens` goes by the name `max_tokens_name`; `api_path` is where
+    the API lies below the server's root ("/v1"; None: where its URL says)."""
 
     model: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     max_tokens_name: str = "max_tokens"
+    api_path: str | None = None
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The request's body in this server's words."""
@@ -437,11 +441,12 @@ class _Watchdog:
 
 
 class Client:
-    """A client of the server at `base_url`, which is an origin without a path (or with one
-    that /v1 and /health follow). `dialect` shapes every chat request, `headers` go with every
-    request, `ca` is a file of certificates to trust instead of the system's. `keep` gets every
-    recording of a streamed request, its label behind `prefix`; `spend` is told of each before it
-    is sent (and may raise); `jitter_ms` is what its stamps are worth (see `stamps.py`)."""
+    """A client of the server at a URL in any form that OpenAI clients take; `base_url` is its
+    root, where /health lies, `api_paths` are where its API may lie below. `dialect` shapes
+    every chat request, `headers` go with every request, `ca` is a file of certificates to trust
+    instead of the system's. `keep` gets every recording of a streamed request, its label behind
+    `prefix`; `spend` is told of each before it is sent (and may raise); `jitter_ms` is what its
+    stamps are worth (see `stamps.py`)."""
 
     def __init__(
         self,
@@ -458,7 +463,7 @@ class Client:
         spend: Callable[[Mapping[str, Any]], None] | None = None,
         jitter_ms: float = 0.0,
     ) -> None:
-        self.base_url = base_url.rstrip("/")
+        self.base_url, self.api_paths = sse.api_places(base_url)
         self.dialect = dialect or Dialect()
         self.deadlines = deadlines or Deadlines()
         self.max_bytes = max_bytes
@@ -470,6 +475,12 @@ class Client:
         self._keep = keep
         self._spend = spend
         self._numbers = itertools.count(1)
+
+    @property
+    def api_path(self) -> str:
+        """Where the API lies below `base_url`: "/v1"."""
+        found = self.dialect.api_path
+        return self.api_paths[0] if found is None else found
 
     @property
     def has_key(self) -> bool:

@@ -23,6 +23,7 @@ from .decision import ROUNDS_TO_COMPARE
 from .language import CATALOGUES, Language, default_code, language
 from .sentences import RULES, Rule
 from .speech import WORDS_PER_MINUTE
+from .sse import api_places
 
 INCONCLUSIVE = ("fail", "skip")
 SERVER_KINDS = ("auto", "url", "voice-llm", "llama-server", "local")
@@ -147,8 +148,7 @@ def _url(text: str) -> str:
         raise ValueError("a URL without ? and #")
     if parts.username or parts.password:
         raise ValueError("a URL without a password in it; give a key with LLM_API_KEY")
-    # The base URL of OpenAI clients ends with /v1; here it is the part before.
-    return text.rstrip("/").removesuffix("/v1")
+    return text.rstrip("/")
 
 
 def _place(url: str) -> str:
@@ -158,7 +158,8 @@ def _place(url: str) -> str:
     if host in ("localhost", "::1") or host.startswith("127."):
         host = "localhost"
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-    return f"{parts.scheme}://{host}:{port}{parts.path}"
+    root, paths = api_places(parts.path)
+    return f"{parts.scheme}://{host}:{port}{root}{paths[0]}"
 
 
 def _urls(text: str) -> tuple[str, ...]:

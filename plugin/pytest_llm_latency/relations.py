@@ -6,16 +6,15 @@ Only numbers of one run are compared with each other; no absolute time is judged
 from __future__ import annotations
 
 import ast
-import json
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from . import causes
+from . import causes, sse
 from .artifacts import Cancel, Chunk, PrefillRow, Props, Sentence, Ttft, check
 from .causes import Cause
 from .decision import confirms, decide
@@ -240,12 +239,12 @@ def sse_stream(result: SseResult) -> list[Verdict]:
         "sse",
         "the stream has its end",
         causes.unusable(timeline) is None,
-        f"{len(timeline.pieces)} pieces, {ending}",
+        f"{len(timeline.sent)} pieces, {ending}",
         causes.unusable(timeline),
     )
     verdicts = [ended]
     if (
-        result.chunks or timeline.pieces or not result.timed
+        result.chunks or timeline.sent or not result.timed
     ):  # else there is nothing to compare, and `ended` says why
         verdicts += [
             pieces_are_raw_content(result.raw, result.chunks),
@@ -259,7 +258,8 @@ def sse_stream(result: SseResult) -> list[Verdict]:
 def comes_as_made(timeline: Timeline, step: str = "own") -> Verdict:
     """The pieces came as they were generated: neither in one burst nor in clumps."""
     cause = causes.unusable(timeline) or causes.burst(timeline) or causes.coalesced(timeline)
-    numbers = f"{len(timeline.pieces)} pieces in {len(timeline.arrivals)} arrivals"
+    pieces = timeline.sent
+    numbers = f"{len(pieces)} pieces in {len(timeline.arrivals)} arrivals"
     relation = "the pieces come as they are made"
     if cause is not None:
         return Verdict(step, relation, _outcome(cause), numbers, cause)
@@ -283,22 +283,27 @@ def pieces_are_raw_content(raw: bytes, chunks: Sequence[Chunk]) -> Verdict:
     )
 
 
-def _raw_contents(raw: bytes) -> Iterator[str]:
-    """The content of every chunk, line by line as the lab's words have it: deliberately not by
-    the decoder that made the pieces, which this would then never find at fault."""
-    raw = raw.removeprefix(b"\xef\xbb\xbf")
-    for line in raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
-        if not line.startswith(b"data:"):
-            continue
-        value = line[len(b"data:") :].decode("utf-8", "replace").strip(" ")
-        if value == "[DONE]":
-            return
+def _raw_contents(raw: bytes) -> list[str]:
+    """The text of every event, which a blank line ends; deliberately not by the decoder that made
+    the pieces, which this would then never find at fault."""
+    text = raw.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    found = []
+    for block in text.split("\n\n"):
+        lines = [line for line in block.split("\n") if line.startswith("data:")]
+        names = [
+            line[len("event:") :].strip() for line in block.split("\n") if line.startswith("event:")
+        ]
+        data = "\n".join(line[len("data:") :].removeprefix(" ") for line in lines)
+        event = sse.Event(data, names[-1] if names else "message")
+        if sse.is_done(event):
+            break
         try:
-            text = json.loads(value)["choices"][0]["delta"]["content"]
-        except (ValueError, LookupError, TypeError, RecursionError):
-            continue  # no chunk with content: usage, an error, a finish_reason
-        if isinstance(text, str):
-            yield text
+            value = sse.chunk_of(event)
+        except sse.StreamFailure:
+            break
+        if value is not None and sse.content(value):
+            found.append(sse.content(value))
+    return sse.added(found)
 
 
 def times_never_fall(chunks: Sequence[Chunk]) -> Verdict:

@@ -106,7 +106,7 @@ def usable(recording: Recording) -> Timeline:
         raise StreamError(f"{recording.label}: {timeline.error}")
     if timeline.cut_short:
         raise StreamError(
-            f"{recording.label}: the stream was cut short: {len(timeline.pieces)} pieces, then "
+            f"{recording.label}: the stream was cut short: {len(timeline.sent)} pieces, then "
             "the end, with neither a finish_reason nor [DONE]"
         )
     if not timeline.pieces:
@@ -232,7 +232,7 @@ def sse_result(recordings: Recordings) -> SseResult:
     as they were made."""
     recording = _leg(recordings, f"stream-{max(len(recordings), 1)}")
     timeline = derive(recording)
-    chunks = tuple(Chunk(piece.t_ms, piece.text) for piece in timeline.pieces)
+    chunks = tuple(Chunk(piece.t_ms, piece.text) for piece in timeline.sent)
     return SseResult(recording.body, chunks, timeline)
 
 
@@ -649,7 +649,7 @@ def cancel_case(
         proof=proof if stop != "unknown" else None,
         seen_busy=before[0].busy if before else None,
         max_tokens=max_tokens,
-        received_tokens=len(timeline.pieces),
+        received_tokens=len(timeline.sent),
         closed_at_ms=recording.end.t_ms,
         idle_after_ms=idle.idle_after_ms,
         resolution_ms=idle.resolution_ms,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from . import causes, costs, sse
+from . import causes, costs, sse, thoughts
 from .artifacts import Chunk
 from .capabilities import Capabilities
 from .client import Client, Exchange
@@ -272,7 +272,7 @@ def measure_server(bench: Bench) -> ServerResult:
         "props": fetch(bench.offers.props or "/props", "server/props"),
     }
     if not is_offered(server_result(recordings).health):
-        recordings["models"] = fetch("/v1/models", "server/models")
+        recordings["models"] = fetch(f"{bench.client.api_path}/models", "server/models")
     return server_result(recordings)
 
 
@@ -304,9 +304,29 @@ def measure_sse(bench: Bench) -> SseResult:
 
     result = _as_made(bench, "sse", ask, lambda result: result.timeline)
     timeline = result.timeline
-    if not timeline.done and timeline.finish_reason is not None:
-        bench.note("sse", "the stream ended without data: [DONE], with a finish_reason before")
+    for text in stream_notes(timeline):
+        bench.note("sse", text)
     return result
+
+
+def stream_notes(timeline: Timeline) -> list[str]:
+    """Remarks on a stream that holds all the same."""
+    notes = []
+    if timeline.unended is not None:
+        notes.append(
+            f"the last event ({timeline.unended!r}) was not ended by a blank line: clients that "
+            "follow the standard do not see it"
+        )
+    elif not timeline.done and timeline.finish_reason is not None:
+        notes.append("the stream ended without data: [DONE], with a finish_reason before")
+    if timeline.repeats:
+        notes.append(
+            "every delta repeats all text so far: the pieces are what each adds. A client that "
+            "puts deltas together, as OpenAI's do, shows the text many times"
+        )
+    if timeline.thought_tag is not None:
+        notes.append(thoughts.words(timeline.thought_tag))
+    return notes
 
 
 def _stream(bench: Bench, leg: str) -> SseResult:
@@ -324,7 +344,7 @@ def _stream(bench: Bench, leg: str) -> SseResult:
     if timeline.error is None:
         chunks = tuple(Chunk(piece["t_ms"], piece["text"]) for piece in pieces)
     else:  # stream() raised and gave nothing; what had come is kept
-        chunks = tuple(Chunk(piece.t_ms, piece.text) for piece in timeline.pieces)
+        chunks = tuple(Chunk(piece.t_ms, piece.text) for piece in timeline.sent)
     return SseResult(raw.getvalue(), chunks, timeline)
 
 

@@ -137,7 +137,14 @@ def test_pytest_grades_without_a_socket(
         path.chmod(0o555 if path.is_dir() else 0o444)
     before = {path: path.stat().st_mtime_ns for path in copied.rglob("*")}
     result = pytester.runpytest_subprocess(
-        "--pyargs", "test_llm_latency", "-p", "no:cacheprovider", f"--llm-grade={copied}"
+        # (pytest-rerunfailures opens a socket when it is imported.)
+        "--pyargs",
+        "test_llm_latency",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:rerunfailures",
+        f"--llm-grade={copied}",
     )
     result.assert_outcomes(passed=8)
     assert {path: path.stat().st_mtime_ns for path in copied.rglob("*")} == before
