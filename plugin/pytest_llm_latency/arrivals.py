@@ -10,7 +10,6 @@ from __future__ import annotations
 import http.client
 import io
 import re
-import time
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -138,7 +137,7 @@ def encodings(header: str) -> list[str]:
 
 
 class _StampedIO(io.RawIOBase):
-    """A socket's bytes; `stamp` is the `time.perf_counter()` of the latest return of its recv,
+    """A socket's bytes; `stamp` is the `sse.now()` of the latest return of its recv,
     `ended` says that it has returned the end."""
 
     def __init__(self, sock: Any) -> None:
@@ -152,7 +151,7 @@ class _StampedIO(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         count: int = self._recv_into(buffer)
-        self.stamp = time.perf_counter()
+        self.stamp = sse.now()
         self.ended = count == 0
         return count
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -177,6 +178,19 @@ def no_text(timeline: Timeline) -> Cause:
             """(--llm-body='{"chat_template_kwargs": {"enable_thinking": false}}')""",
         )
     return Cause("no-text", f"the answer has no text (finish_reason {timeline.finish_reason!r})")
+
+
+def clock_off(timelines: Iterable[Timeline]) -> Cause | None:
+    """The clock by which these were timed did not run as another one of the system did."""
+    off_ms = max((one.clock_off_ms for one in timelines), key=abs, default=0.0)
+    if not off_ms:
+        return None
+    return Cause(
+        "clock-off",
+        f"over one request the clock that measures and another one of the system are "
+        f"{abs(off_ms):.0f} ms apart: the machine slept meanwhile, or something stopped or set the "
+        "clock of this process (freezegun?). Its times prove nothing; measure again without that",
+    )
 
 
 def held_back(timeline: Timeline) -> Cause | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import http.client
 import itertools
@@ -78,7 +79,7 @@ class _Stamps:
         self.socket = socket
         if self.close_after_s is not None:
             self.closer = _Watchdog(self.close_after_s, self)
-        self.started = time.perf_counter()
+        self.started = sse.now()
         self.connect_ms = round((self.started - begun) * 1000.0, 3)
 
     def set_timeout(self, seconds: float) -> None:
@@ -105,7 +106,7 @@ class _Stamping:
     response_class: Any  # by which http.client makes its response
 
     def connect(self) -> None:
-        begun = time.perf_counter()
+        begun = sse.now()
         super().connect()  # type: ignore[misc]
         self.response_class = self._respond
         self.stamps.opened(begun, self.sock)
@@ -154,7 +155,7 @@ class Exchange:
 
     `close_at_ms` closes the connection at that moment, whatever the stream is doing;
     `close_on_piece` right after the read with the first piece of text. `on_piece` is called
-    once, after that read. `closed_at` is the `time.perf_counter()` of the close.
+    once, after that read. `closed_at` is the `sse.now()` of the close.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class Exchange:
 
     @property
     def started_at(self) -> float:
-        """The `time.perf_counter()` from which the recording's times count."""
+        """The `sse.now()` from which the recording's times count."""
         return self._stamps.started
 
     def run(self, body: Mapping[str, Any]) -> Recording:
@@ -195,6 +196,7 @@ class Exchange:
         path = client.api_path + sse.CHAT
         session, request, settings = _prepared(client, "POST", path, full_body, stamps)
         cpu_wait_before_ms = _cpu_wait_ms()
+        clocks_before = _clocks_s()
         reads: list[sse.Read] = []
         end: End | None = None
         response: requests.Response | None = None
@@ -206,7 +208,7 @@ class Exchange:
             stamps.close_after_s = self._close_at_ms / 1000.0 + CLOSE_GRACE_S
         collects = gc.isenabled()
         gc.disable()  # a collection would delay a stamp
-        stamps.started = time.perf_counter()
+        stamps.started = sse.now()
         try:
             first_wait_s = self._wait_s(client.deadlines.first_byte)
             connect_s = min(client.deadlines.connect, client.deadlines.total)
@@ -228,7 +230,7 @@ class Exchange:
                 response.close()
             session.close()
             stamps.close()
-            self.closed_at = time.perf_counter()
+            self.closed_at = sse.now()
             cpu_wait_ms = _cpu_wait_ms()
             if cpu_wait_ms is not None and cpu_wait_before_ms is not None:
                 cpu_wait_ms = round(cpu_wait_ms - cpu_wait_before_ms, 3)
@@ -245,6 +247,7 @@ class Exchange:
                 end=end or self._end("broken", "interrupted"),
                 jitter_ms=client.jitter_ms,
                 cpu_wait_ms=cpu_wait_ms,
+                clock_off_ms=_clock_off_ms(clocks_before, _clocks_s()),
             )
             client.keep(self.recording)
 
@@ -325,7 +328,7 @@ class Exchange:
 
 
 def _since_s(started: float) -> float:
-    return time.perf_counter() - started
+    return sse.now() - started
 
 
 def _since_ms(started: float) -> float:
@@ -340,6 +343,37 @@ def _cpu_wait_ms() -> float | None:
             return int(file.read().split()[1]) / 1e6
     except (OSError, ValueError, IndexError):
         return None
+
+
+_OTHER_CLOCK: Callable[[], float] | None = None
+if hasattr(time, "clock_gettime"):
+    _OTHER_CLOCK = functools.partial(
+        time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    )
+CLOCK_OFF_SHARE = 0.01
+CLOCK_OFF_AT_LEAST_MS = 10.0
+
+
+def _clocks_s() -> tuple[float, float] | None:
+    """(our clock, another of the system, which counts while the machine sleeps, too), read
+    together; None where it has no other."""
+    if _OTHER_CLOCK is None:
+        return None
+    for _ in range(5):  # this process may have to wait for a core between the two
+        before, other, after = sse.now(), _OTHER_CLOCK(), sse.now()
+        if after - before < 0.001:
+            break
+    return (before + after) / 2, other
+
+
+def _clock_off_ms(before: tuple[float, float] | None, after: tuple[float, float] | None) -> float:
+    """How much longer a stretch was by the other clock than by ours; 0 where they agree."""
+    if before is None or after is None:
+        return 0.0
+    ours_ms, others_ms = ((b - a) * 1000.0 for a, b in zip(before, after))
+    off_ms = others_ms - ours_ms
+    agreed_ms = max(CLOCK_OFF_AT_LEAST_MS, CLOCK_OFF_SHARE * others_ms)
+    return 0.0 if abs(off_ms) <= agreed_ms else round(off_ms, 3)
 
 
 def _root(error: BaseException, ambient: BaseException | None) -> BaseException:
@@ -583,7 +617,7 @@ class Client:
         timeout_s = timeout_s or self.deadlines.query
         ambient = sys.exc_info()[1]
         watchdog = _Watchdog(timeout_s, stamps)
-        started = time.perf_counter()
+        started = sse.now()
         try:
             response = session.send(request, timeout=timeout_s, **settings)
             content = response.raw.read(MAX_REPLY_BYTES, decode_content=True)

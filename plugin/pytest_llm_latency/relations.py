@@ -84,7 +84,7 @@ def _verdict(
 
 def _outcome(cause: Cause) -> Outcome:
     """Where this reader itself was late, or cannot tell, nothing is proven."""
-    unproven = ("reader-behind", "within-jitter", "only-reasoning")
+    unproven = ("reader-behind", "within-jitter", "only-reasoning", "clock-off")
     return "inconclusive" if cause.code in unproven else "broken"
 
 
@@ -114,7 +114,7 @@ def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
     if ttft is None or total is None:
         cause = causes.no_text(timeline)
         return Verdict(step, relation, _outcome(cause), numbers, cause)
-    cause = causes.burst(timeline) or causes.at_once(timeline)
+    cause = causes.clock_off([timeline]) or causes.burst(timeline) or causes.at_once(timeline)
     if cause is not None:
         return Verdict(step, relation, _outcome(cause), numbers, cause)
     return Verdict(step, relation, "holds", numbers)
@@ -257,7 +257,8 @@ def sse_stream(result: SseResult) -> list[Verdict]:
 
 def comes_as_made(timeline: Timeline, step: str = "own") -> Verdict:
     """The pieces came as they were generated: neither in one burst nor in clumps."""
-    cause = causes.unusable(timeline) or causes.burst(timeline) or causes.coalesced(timeline)
+    cause = causes.unusable(timeline) or causes.clock_off([timeline])
+    cause = cause or causes.burst(timeline) or causes.coalesced(timeline)
     pieces = timeline.sent
     numbers = f"{len(pieces)} pieces in {len(timeline.arrivals)} arrivals"
     relation = "the pieces come as they are made"
@@ -367,7 +368,10 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     by_time = f"ttft grows with the documents ({docs})"
     times = _to_first_tokens(", ".join(map(milliseconds, result.prefilled_ms())), legs)
     ratios, in_order = result.ratios(), result.in_order
-    hidden = _hidden(legs)
+    off = causes.clock_off(legs)
+    if off is not None:
+        ratios, in_order = [], False
+    hidden = off or _hidden(legs)
     found = result.stalled
     cut_off = None if found is None else causes.prompt_not_growing(*found)
     if not result.counted:
@@ -439,7 +443,8 @@ def _times_decide(
         return Verdict(step, relation, "broken", numbers, causes.SAME_TIME)
     if decided == "holds" and in_order:
         return Verdict(step, relation, "holds", numbers)
-    return Verdict(step, relation, "inconclusive", numbers, causes.NOISE)
+    cause = unseen if unseen is not None and not ratios else causes.NOISE
+    return Verdict(step, relation, "inconclusive", numbers, cause)
 
 
 def _times_confirm(
@@ -460,6 +465,7 @@ def _times_confirm(
 def _clock(step: str, legs: Iterable[Timeline]) -> list[Verdict]:
     """The first text comes no sooner than the server itself was done with the prompt; nothing
     where no server's time is known."""
+    legs = [leg for leg in legs if not leg.clock_off_ms]
     timed = [leg for leg in legs if leg.prompt_ms is not None and leg.ttft_ms is not None]
     if not timed:
         return []
@@ -526,12 +532,15 @@ def cache(result: CacheResult) -> list[Verdict]:
         times = _to_first_tokens(times, all_legs)
         in_order = late_ms - soon_ms > result.jitter_ms
         ratios = result.ratios(name)
+        off = causes.clock_off(all_legs)
+        if off is not None:
+            in_order, ratios = False, []
         if cold_leg.prompt_n is None or second.prompt_n is None:
             # No difference is a dead cache only where prefill can be seen, and no hit is told.
             told = any(leg.cold is False for leg in legs["second"])
             seen = decide(result.visible()) == "holds" and not told
-            unseen = _hidden(all_legs) or (None if seen else causes.INVISIBLE)
-            if name != "first" and decide(result.ratios("first")) == "holds":
+            unseen = off or _hidden(all_legs) or (None if seen else causes.INVISIBLE)
+            if name != "first" and off is None and decide(result.ratios("first")) == "holds":
                 unseen = causes.changed_prefix_hit(legs["second"][-1], legs[name][-1])
             verdicts.append(_times_decide("cache", relation, times, in_order, ratios, unseen))
             continue
@@ -541,6 +550,7 @@ def cache(result: CacheResult) -> list[Verdict]:
         if not legs:
             verdicts.append(_verdict("cache", relation, in_order, times, cause))
         else:  # where the counts show no hit, too: a hair's breadth is none
+            cause = off or cause
             verdicts.append(_times_confirm("cache", relation, times, in_order, ratios, cause))
     return verdicts + _clock("cache", all_legs)
 
@@ -560,7 +570,9 @@ def _no_cache_of_prompts(result: CacheResult) -> Cause | None:
 def sentence(result: SentenceResult) -> list[Verdict]:
     """Step 6."""
     artifact = result.sentence
-    burst = causes.burst(result.timeline) if result.timeline is not None else None
+    burst = None
+    if result.timeline is not None:
+        burst = causes.clock_off([result.timeline]) or causes.burst(result.timeline)
     in_order = artifact.ttft_ms <= artifact.first_sentence_ms <= artifact.total_ms
     text, cut = artifact.text, artifact.first_sentence
     if result.timeline is None:  # by hand: white space around either is no matter

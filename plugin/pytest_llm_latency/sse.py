@@ -53,6 +53,29 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
 
+def now(read: Callable[[], float] = time.perf_counter) -> float:
+    """`time.perf_counter()` as it was when this was imported: a test suite may stop that of the
+    module (freezegun), and what is measured by it then took no time."""
+    return read()
+
+
+def pause(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    """`time.sleep()`, likewise."""
+    sleep(seconds)
+
+
+_TAKEN = {name: getattr(time, name) for name in ("perf_counter", "monotonic", "sleep", "time")}
+
+
+def patched_clock() -> str | None:
+    """Which function of `time` is not what it was, and whose it is now; None: none."""
+    for name, taken in _TAKEN.items():
+        found = getattr(time, name)
+        if found is not taken:
+            return f"time.{name} is {getattr(found, '__module__', None) or type(found).__name__}'s"
+    return None
+
+
 class Event(NamedTuple):
     """One dispatched event: `data` lines joined by newlines, and the event's type and id."""
 
@@ -156,7 +179,7 @@ class Read(NamedTuple):
     data: bytes
 
 
-Arrival = tuple[float, bytes]  # the `time.perf_counter()` of a read's return, and its bytes
+Arrival = tuple[float, bytes]  # the `now()` of a read's return, and its bytes
 
 
 class Readable(Protocol):
@@ -172,13 +195,13 @@ def arrivals(raw: Readable) -> Iterator[Arrival]:
     `iter_lines` and `iter_content` wait for full buffers and would delay a stamp by seconds.
     """
     while data := raw.read1(READ_SIZE_BYTES, decode_content=True):
-        yield time.perf_counter(), data
+        yield now(), data
 
 
 def read_stream(body: Iterable[Arrival], started: float) -> Iterator[Read]:
     """The one reading loop: yield every read of an event stream up to its `[DONE]`.
 
-    `started` is the `time.perf_counter()` from which times count.
+    `started` is the `now()` from which times count.
     """
     decoder: Decoder | None = None  # from the read on that has the word, if only in a text
     undecoded: list[bytes] = []  # since a blank line, where decoding can begin
@@ -485,7 +508,7 @@ def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
             )
             settings = session.merge_environment_settings(request.url, {}, True, None, None)
             settings["stream"] = True
-            started = time.perf_counter()
+            started = now()
             response = session.send(request, timeout=(CONNECT_TIMEOUT_S, GAP_TIMEOUT_S), **settings)
             with response:
                 if response.status_code == 200:

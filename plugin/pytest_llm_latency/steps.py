@@ -10,7 +10,6 @@ import contextlib
 import io
 import statistics
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -461,7 +460,7 @@ def _look_for_others(bench: Bench) -> Callable[[CacheResult], Legs]:
             found[f"{CACHE_LOOK}-{number}"] = bench.behind.fetch(
                 path, f"cache/{CACHE_LOOK}-{number}"
             )
-            time.sleep(LOOK_PAUSE_S)
+            sse.pause(LOOK_PAUSE_S)
         return found
 
     return look
@@ -632,13 +631,13 @@ def _watching(bench: Bench) -> Legs:
         ways.append((CANCEL_METRICS, offered.metrics))
     for name, path in ways:
         # What the step before left running is waited for; others' requests are not.
-        deadline = time.monotonic() + QUIET_DEADLINE_S
+        deadline = sse.now() + QUIET_DEADLINE_S
         while True:
             found[name] = client.fetch(path, f"cancel/{name}")
             busy = answer_of(found[name].status or 0, found[name].body).busy
-            if not busy or time.monotonic() > deadline:
+            if not busy or sse.now() > deadline:
                 break
-            time.sleep(POLL_IN_GENERATION_S)
+            sse.pause(POLL_IN_GENERATION_S)
     if watched_by(found)[0] is None and busy is None:
         bench.progress("cancel, one request at a time?")
         found |= _two_at_once(bench)
@@ -782,7 +781,7 @@ class _Watcher:
             return []
 
     def _poll(self, name: str, closed: float, in_prefill: bool) -> list[Poll]:
-        """Ask /slots until no slot is busy. Times count from `closed` (perf_counter).
+        """Ask /slots until no slot is busy. Times count from `closed` (`sse.now()`).
 
         A gauge of /metrics stands still when its last request was taken away, until there is a
         next one (vLLM's does): so there is one, of a token, before it is believed, and then again,
@@ -799,27 +798,27 @@ class _Watcher:
         if is_gauge and not in_prefill:
             pause_s = POLL_GAUGE_S
         if in_prefill:
-            time.sleep(pause_s)
-        while time.perf_counter() - closed < deadline_s and refusals < SLOTS_REFUSALS_AT_MOST:
-            if is_gauge and time.perf_counter() - stirred > stir_s:
+            sse.pause(pause_s)
+        while sse.now() - closed < deadline_s and refusals < SLOTS_REFUSALS_AT_MOST:
+            if is_gauge and sse.now() - stirred > stir_s:
                 _ask_one_token(self.bench, f"stir-{name}")
-                stirred = time.perf_counter()
+                stirred = sse.now()
                 stir_s = max(stir_s, min(2 * stir_s, STIR_S))
             try:
                 poll = _poll_of(closed, *self._ask())
             except ServerError:
                 refusals += 1
-                time.sleep(pause_s)
+                sse.pause(pause_s)
                 continue
             polls.append(poll)
             if poll.busy is False:
                 break
-            time.sleep(pause_s)
+            sse.pause(pause_s)
         return polls
 
     def _one_token(self, name: str, closed: float) -> list[Poll]:
         """Ask for one token; its first text says when the server was free to make it."""
-        asked = time.perf_counter()
+        asked = sse.now()
         timeline = derive(_ask_one_token(self.bench, f"after-{name}"))
         if timeline.first_token_ms is None or timeline.error is not None:
             return []
@@ -829,23 +828,23 @@ class _Watcher:
         ]
 
     def _ask(self) -> tuple[float, float, Reply]:
-        """(asked, answered, answer) of /slots or /metrics, by `time.perf_counter()`."""
-        asked = time.perf_counter()
+        """(asked, answered, answer) of /slots or /metrics, by `sse.now()`."""
+        asked = sse.now()
         assert self.path is not None
         reply = self.bench.behind.get(self.path, timeout_s=IDLE_DEADLINE_S)
-        return asked, time.perf_counter(), reply
+        return asked, sse.now(), reply
 
     def _wait_for_line(
         self, log: RunLog, log_from: int, patience_s: float, task: int | None
     ) -> tuple[bytes, LogSpan]:
         """The part of the log in which our task's cancel line should be; waits for the line
         a little, since logs come late."""
-        deadline = time.monotonic() + patience_s
+        deadline = sse.now() + patience_s
         while True:
             part = log.read(log_from)
-            if cancel_line(part, task) is not None or time.monotonic() > deadline:
+            if cancel_line(part, task) is not None or sse.now() > deadline:
                 return part, LogSpan(log_from, log_from + len(part))
-            time.sleep(LOG_POLL_S)
+            sse.pause(LOG_POLL_S)
 
 
 def _poll_of(closed: float, asked: float, answered: float, reply: Reply) -> Poll:

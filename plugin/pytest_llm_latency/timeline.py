@@ -48,7 +48,8 @@ class Timeline:
     reasoning that a model writes into its text between tags (`thought_tag`, None: it does not).
     `reasoning_field` is the name under which reasoning came, None: none did. `repeats`: every
     delta held all text so far. `unended` is the start of the last event, which no blank line
-    ended; `no_blank_lines`: none did.
+    ended; `no_blank_lines`: none did. `clock_off_ms`: how far another clock of the system
+    disagreed with ours over this request, 0: it did not.
     `timings` and `usage` are the last the server sent, empty if none. `error` is the server's
     words for a failure, or ours for bytes that are no answer. `total_ms` is the last read (the one
     with `[DONE]`, where it came); None: nothing came. `connect_ms` is what opening the connection
@@ -76,6 +77,7 @@ class Timeline:
     prompt_characters: int = 0
     thought_tag: str | None = None
     repeats: bool = False
+    clock_off_ms: float = 0.0
     unended: str | None = None
     no_blank_lines: bool = False
 
@@ -319,6 +321,7 @@ def derive(recording: Recording) -> Timeline:
         error=error,
         jitter_ms=recording.jitter_ms,
         cpu_wait_ms=recording.cpu_wait_ms,
+        clock_off_ms=recording.clock_off_ms,
         prompt="\n".join(map(str, prompts)),
         prompt_characters=sum(map(_characters, prompts)),
         thought_tag=None if thought is None else thought.tag,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,16 +125,16 @@ def wait_for_url(
     Raises ServerError that says what was found instead.
     """
     base_url = client.base_url
-    begun = time.monotonic()
+    begun = sse.now()
     while True:
-        waited_s = time.monotonic() - begun
+        waited_s = sse.now() - begun
         try:
             reply = client.get("/health")
         except ServerError:
             if waited_s > min(CONNECT_GRACE_S, deadline_s):
                 raise
             progress(f"server not listening, {waited_s:.0f} s")
-            time.sleep(0.1)
+            sse.pause(0.1)
             continue
         if reply.status != 503:
             break
@@ -145,7 +144,7 @@ def wait_for_url(
                 "give it longer with --llm-start-timeout"
             )
         progress(f"server loading, {waited_s:.0f} s")
-        time.sleep(max(POLL_S, 0.1))
+        sse.pause(max(POLL_S, 0.1))
     sample: str | None = None
     refused: Reply | None = None
     asked: list[str] = []
