@@ -46,8 +46,10 @@ class MeasuringHooks:
         return self._targets.header()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_setup(self) -> Generator[None, object, object]:
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
         """Errors of ours are sentences for a person, not tracebacks."""
+        if self._measures(item):
+            self._targets.begin_item(item)
         return (yield from _in_words(self._language))
 
     @pytest.hookimpl(wrapper=True)

@@ -319,6 +319,14 @@ class LiveSession(Session):
         """Show what is being done."""
         self._progress.show(text)
 
+    def forget(self, step: str) -> None:
+        """In run.json, too; the lab measures the step anew."""
+        super().forget(step)
+        self.run.forget_verdicts(step)
+        self._patched_in.discard(step)
+        if isinstance(self._lab, LiveLab):
+            self._lab.forget(step)
+
     def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:
         """Keep the verdicts in run.json, too."""
         __tracebackhide__ = True

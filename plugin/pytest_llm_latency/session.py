@@ -70,6 +70,7 @@ class Session:
         self._reporter = config.pluginmanager.getplugin("terminalreporter")
         self._verdicts: list[Verdict] = []
         self._compared: list[Verdict] = []  # those among them that are beside the baseline
+        self._begun: set[tuple[str, str]] = set()
         self._errors: dict[str, str] = {}  # of tests that failed without a verdict, by step
         self._lab: Lab | None = None
         self._page: str | None = None  # where it is, or why it is not
@@ -150,6 +151,19 @@ class Session:
         unproven = [v for v in verdicts if v.outcome != "holds"]
         if unproven:
             pytest.skip("; ".join(inert(say(v.cause.sentence)) for v in unproven if v.cause))
+
+    def begin(self, step: str, test: str) -> None:
+        """A test of a step begins. Where it has run before (a rerun, a repetition), what was
+        judged then counts no more."""
+        if (step, test) in self._begun:
+            self.forget(step)
+        self._begun.add((step, test))
+
+    def forget(self, step: str) -> None:
+        """Drop what was judged in a step."""
+        self._verdicts = [one for one in self._verdicts if one.step != step]
+        self._compared = [one for one in self._compared if one.step != step]
+        self._errors.pop(step, None)
 
     def reported(self, step: str, report: pytest.TestReport) -> None:
         """A step's test has ended."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_llm_latency import causes, relations, sse
-from pytest_llm_latency.recording import End, Recording, Request
+from pytest_llm_latency.recording import End, Recording, Request, dump, load
 from pytest_llm_latency.results import sse_result
 from pytest_llm_latency.steps import stream_notes
 from pytest_llm_latency.thoughts import TAGS, thought_in
@@ -363,3 +363,35 @@ def test_a_redirect_says_where_and_what_to_do(location: str) -> None:
     assert "redirects to https://h/v1/chat/completions;" in error
     assert "--llm-url=https://h/v1" in error
     assert "S3CRET" not in error
+
+
+def test_a_recording_of_before_has_no_other_clock() -> None:
+    lines = dump(recorded([STOP])).split("\n")
+    head = {key: value for key, value in json.loads(lines[0]).items() if key != "clock_off_ms"}
+    assert load("\n".join([json.dumps(head), *lines[1:]]), "x").clock_off_ms == 0.0
+
+
+@pytest.mark.parametrize("off_ms", [-900.0, 2500.0])
+def test_a_clock_that_disagrees_blames_nobody(off_ms: float) -> None:
+    """A burst by the clock that stood still; well by the one that slept: neither is proven."""
+    for gap_ms in (0.0, 30.0):
+        reads = tuple(sse.Read(300.0 + gap_ms * i, text("w ").encode()) for i in range(20))
+        request = Request("POST", "/", {}, {})
+        ended = (sse.Read(reads[-1].t_ms + 1.0, (STOP + DONE).encode()),)
+        recording = Recording(
+            "a/b",
+            request,
+            200,
+            (),
+            1.0,
+            2.0,
+            (*reads, *ended),
+            End("eof", 1.0),
+            clock_off_ms=off_ms,
+        )
+        timeline = derive(load(dump(recording), "x"))
+        for verdict in (relations.ttft_below_total(timeline), relations.comes_as_made(timeline)):
+            assert (verdict.outcome, verdict.cause and verdict.cause.code) == (
+                "inconclusive",
+                "clock-off",
+            )
