@@ -12,7 +12,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 from . import causes
@@ -105,7 +105,8 @@ def count(value: int | None) -> str:
 
 
 def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
-    """The first text came before the end of the answer, and not in one burst with it."""
+    """The first text came before the end of the answer, neither in one burst with it nor long after
+    it was ready."""
     relation = "ttft < total"
     cause = causes.unusable(timeline)
     if cause is not None:
@@ -115,7 +116,7 @@ def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
     if ttft is None or total is None:
         cause = causes.no_text(timeline)
         return Verdict(step, relation, _outcome(cause), numbers, cause)
-    cause = causes.burst(timeline) or causes.at_once(timeline)
+    cause = causes.hold_of(timeline, 0) or causes.at_once(timeline)
     if cause is not None:
         return Verdict(step, relation, _outcome(cause), numbers, cause)
     return Verdict(step, relation, "holds", numbers)
@@ -257,8 +258,9 @@ def sse_stream(result: SseResult) -> list[Verdict]:
 
 
 def comes_as_made(timeline: Timeline, step: str = "own") -> Verdict:
-    """The pieces came as they were generated: neither in one burst nor in clumps."""
-    cause = causes.unusable(timeline) or causes.burst(timeline) or causes.coalesced(timeline)
+    """The pieces came as they were generated: not in one burst, nor in clumps, nor some of them
+    together."""
+    cause = causes.unusable(timeline) or causes.hold(timeline)
     numbers = f"{len(timeline.pieces)} pieces in {len(timeline.arrivals)} arrivals"
     relation = "the pieces come as they are made"
     if cause is not None:
@@ -555,7 +557,7 @@ def _no_cache_of_prompts(result: CacheResult) -> Cause | None:
 def sentence(result: SentenceResult) -> list[Verdict]:
     """Step 6."""
     artifact = result.sentence
-    burst = causes.burst(result.timeline) if result.timeline is not None else None
+    held = _sentence_hold(result)
     in_order = artifact.ttft_ms <= artifact.first_sentence_ms <= artifact.total_ms
     text, cut = artifact.text, artifact.first_sentence
     if result.timeline is None:  # by hand: white space around either is no matter
@@ -566,8 +568,8 @@ def sentence(result: SentenceResult) -> list[Verdict]:
     numbers = " <= ".join(map(milliseconds, times))
     order = Cause("order", "the times are not in order")
     return [
-        Verdict("sentence", relation, _outcome(burst), numbers, burst)
-        if burst is not None
+        Verdict("sentence", relation, _outcome(held), numbers, held)
+        if held is not None
         else _verdict("sentence", relation, in_order, numbers, order),
         _verdict(
             "sentence",
@@ -577,6 +579,17 @@ def sentence(result: SentenceResult) -> list[Verdict]:
             Cause("not-a-prefix", "the sentence was not cut from this text"),
         ),
     ]
+
+
+def _sentence_hold(result: SentenceResult) -> Cause | None:
+    """Why the first text or the first sentence came later than it was made, if it did."""
+    timeline = result.timeline
+    if timeline is None or not timeline.pieces:
+        return None
+    lengths = accumulate(len(piece.text) for piece in timeline.pieces)
+    sentence = len(result.sentence.first_sentence)
+    last = next((i for i, seen in enumerate(lengths) if seen > sentence), -1)
+    return causes.hold_of(timeline, 0) or causes.hold_of(timeline, last)
 
 
 def cancel(result: CancelResult) -> list[Verdict]:

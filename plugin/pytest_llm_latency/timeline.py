@@ -28,10 +28,12 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 @dataclass(frozen=True)
 class Piece:
-    """A chunk's text and the moment of the read that completed its event."""
+    """A chunk's text and the moment of the read that completed its event; `size_bytes` is what the
+    event takes on the wire at least, 0: not known."""
 
     t_ms: float
     text: str
+    size_bytes: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,7 @@ def derive(recording: Recording) -> Timeline:
         if text or reasoned or delta.get("tool_calls"):
             token_ms.append(t_ms)
         if text:
-            pieces.append(Piece(t_ms, text))
+            pieces.append(Piece(t_ms, text, len(event.data.encode()) + len("data: \n\n")))
         timings = sse.mapping(value, "timings") or timings
         usage = sse.mapping(value, "usage") or usage
         finish_reason = _finish_reason(value) or finish_reason
