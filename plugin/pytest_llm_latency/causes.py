@@ -40,9 +40,17 @@ def hold(timeline: Timeline) -> Cause | None:
 
 
 def hold_of(timeline: Timeline, piece: int) -> Cause | None:
-    """The same, where it made a good share of this piece's moment."""
-    moment_ms = timeline.pieces[piece].t_ms
-    return hold(timeline) if measure(timeline).made(piece, moment_ms) else None
+    """The same, where it made a good share of this piece's moment. Clumps come all the way, and
+    make a little of every moment."""
+    held = measure(timeline)
+    made = held.shape != "clumps" and held.made(piece, timeline.pieces[piece].t_ms)
+    return hold(timeline) if made else None
+
+
+def first_held_ms(timeline: Timeline) -> float:
+    """How long the first text was held, where that is a good share of its time; else 0."""
+    held = measure(timeline)
+    return held.held_ms[0] if held.made(0, held.first_ms) else 0.0
 
 
 def _burst(timeline: Timeline, held: Held) -> tuple[str, Cause]:

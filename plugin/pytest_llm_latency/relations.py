@@ -119,7 +119,15 @@ def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
     cause = causes.hold_of(timeline, 0) or causes.at_once(timeline)
     if cause is not None:
         return Verdict(step, relation, _outcome(cause), numbers, cause)
-    return Verdict(step, relation, "holds", numbers)
+    return Verdict(step, relation, "holds", _with_holds(numbers, [timeline]))
+
+
+def _with_holds(numbers: str, timelines: Sequence[Timeline]) -> str:
+    """A time to first text that a hold has made is never shown without a word."""
+    held = list(filter(None, map(causes.first_held_ms, timelines)))
+    if not held:
+        return numbers
+    return f"{numbers}; first text held back in {len(held)} of {len(timelines)}, for {max(held):.0f} ms"
 
 
 def long_above_short(short: Timeline, long: Timeline, step: str = "own") -> Verdict:
@@ -336,6 +344,7 @@ def ttft(result: TtftResult) -> list[Verdict]:
     shown = (result.ttft.ttft_p50, result.ttft.total_p50)
     relation = "ttft < total in every run"
     numbers = f"closest: {milliseconds(worst.ttft_ms)} of {milliseconds(worst.total_ms)}"
+    numbers = _with_holds(numbers, result.timelines)
     one_piece = Cause("one-piece", "the answer came in one read")
     return [
         replace(failed[0], relation=relation, numbers=numbers)
@@ -388,8 +397,10 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     return verdicts + _clock("prefill", legs)
 
 
-def _to_first_tokens(times: str, legs: Iterable[Timeline]) -> str:
-    """The times, and that they are not those to the first text, where they are not."""
+def _to_first_tokens(times: str, legs: Sequence[Timeline]) -> str:
+    """The times, and that they are not those to the first text, or were made by holds, where it is
+    so."""
+    times = _with_holds(times, legs)
     if any(leg.prefilled_ms != leg.ttft_ms for leg in legs):
         return f"{times} (to the first token, of reasoning)"
     return times
