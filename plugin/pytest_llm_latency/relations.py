@@ -11,7 +11,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 from . import causes, sse
@@ -104,7 +104,8 @@ def count(value: int | None) -> str:
 
 
 def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
-    """The first text came before the end of the answer, and not in one burst with it."""
+    """The first text came before the end of the answer, neither in one burst with it nor long after
+    it was ready."""
     relation = "ttft < total"
     cause = causes.unusable(timeline)
     if cause is not None:
@@ -114,10 +115,19 @@ def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
     if ttft is None or total is None:
         cause = causes.no_text(timeline)
         return Verdict(step, relation, _outcome(cause), numbers, cause)
-    cause = causes.clock_off([timeline]) or causes.burst(timeline) or causes.at_once(timeline)
+    cause = causes.clock_off([timeline]) or causes.hold_of(timeline, 0) or causes.at_once(timeline)
     if cause is not None:
         return Verdict(step, relation, _outcome(cause), numbers, cause)
-    return Verdict(step, relation, "holds", numbers)
+    return Verdict(step, relation, "holds", _with_holds(numbers, [timeline]))
+
+
+def _with_holds(numbers: str, timelines: Sequence[Timeline]) -> str:
+    """A time to first text that a hold has made is never shown without a word."""
+    held = list(filter(None, map(causes.first_held_ms, timelines)))
+    if not held:
+        return numbers
+    how_many = f"{len(held)} of {len(timelines)}"
+    return f"{numbers}; first text held back in {how_many}, for {max(held):.0f} ms"
 
 
 def long_above_short(short: Timeline, long: Timeline, step: str = "own") -> Verdict:
@@ -256,11 +266,10 @@ def sse_stream(result: SseResult) -> list[Verdict]:
 
 
 def comes_as_made(timeline: Timeline, step: str = "own") -> Verdict:
-    """The pieces came as they were generated: neither in one burst nor in clumps."""
-    cause = causes.unusable(timeline) or causes.clock_off([timeline])
-    cause = cause or causes.burst(timeline) or causes.coalesced(timeline)
-    pieces = timeline.sent
-    numbers = f"{len(pieces)} pieces in {len(timeline.arrivals)} arrivals"
+    """The pieces came as they were generated: not in one burst, nor in clumps, nor some of them
+    together."""
+    cause = causes.unusable(timeline) or causes.clock_off([timeline]) or causes.hold(timeline)
+    numbers = f"{len(timeline.sent)} pieces in {len(timeline.arrivals)} arrivals"
     relation = "the pieces come as they are made"
     if cause is not None:
         return Verdict(step, relation, _outcome(cause), numbers, cause)
@@ -340,6 +349,7 @@ def ttft(result: TtftResult) -> list[Verdict]:
     shown = (result.ttft.ttft_p50, result.ttft.total_p50)
     relation = "ttft < total in every run"
     numbers = f"closest: {milliseconds(worst.ttft_ms)} of {milliseconds(worst.total_ms)}"
+    numbers = _with_holds(numbers, result.timelines)
     one_piece = Cause("one-piece", "the answer came in one read")
     return [
         replace(failed[0], relation=relation, numbers=numbers)
@@ -395,8 +405,10 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     return verdicts + _clock("prefill", legs)
 
 
-def _to_first_tokens(times: str, legs: Iterable[Timeline]) -> str:
-    """The times, and that they are not those to the first text, where they are not."""
+def _to_first_tokens(times: str, legs: Sequence[Timeline]) -> str:
+    """The times, and that they are not those to the first text, or were made by holds, where it is
+    so."""
+    times = _with_holds(times, legs)
     if any(leg.prefilled_ms != leg.ttft_ms for leg in legs):
         return f"{times} (to the first token, of reasoning)"
     return times
@@ -570,9 +582,7 @@ def _no_cache_of_prompts(result: CacheResult) -> Cause | None:
 def sentence(result: SentenceResult) -> list[Verdict]:
     """Step 6."""
     artifact = result.sentence
-    burst = None
-    if result.timeline is not None:
-        burst = causes.clock_off([result.timeline]) or causes.burst(result.timeline)
+    held = _sentence_hold(result)
     in_order = artifact.ttft_ms <= artifact.first_sentence_ms <= artifact.total_ms
     text, cut = artifact.text, artifact.first_sentence
     if result.timeline is None:  # by hand: white space around either is no matter
@@ -583,8 +593,8 @@ def sentence(result: SentenceResult) -> list[Verdict]:
     numbers = " <= ".join(map(milliseconds, times))
     order = Cause("order", "the times are not in order")
     return [
-        Verdict("sentence", relation, _outcome(burst), numbers, burst)
-        if burst is not None
+        Verdict("sentence", relation, _outcome(held), numbers, held)
+        if held is not None
         else _verdict("sentence", relation, in_order, numbers, order),
         _verdict(
             "sentence",
@@ -594,6 +604,20 @@ def sentence(result: SentenceResult) -> list[Verdict]:
             Cause("not-a-prefix", "the sentence was not cut from this text"),
         ),
     ]
+
+
+def _sentence_hold(result: SentenceResult) -> Cause | None:
+    """Why the first text or the first sentence came later than it was made, if it did."""
+    timeline = result.timeline
+    if timeline is None or not timeline.pieces:
+        return None
+    off = causes.clock_off([timeline])
+    if off is not None:
+        return off
+    lengths = accumulate(len(piece.text) for piece in timeline.pieces)
+    sentence = len(result.sentence.first_sentence)
+    last = next((i for i, seen in enumerate(lengths) if seen > sentence), -1)
+    return causes.hold_of(timeline, 0) or causes.hold_of(timeline, last)
 
 
 def cancel(result: CancelResult) -> list[Verdict]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import sse
@@ -33,10 +33,12 @@ _CACHED_NAMES = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_t
 
 @dataclass(frozen=True)
 class Piece:
-    """A chunk's text and the moment of the read that completed its event."""
+    """A chunk's text and the moment of the read that completed its event; `size_bytes` is what the
+    event takes on the wire at least, 0: not known."""
 
     t_ms: float
     text: str
+    size_bytes: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -292,7 +294,7 @@ def derive(recording: Recording) -> Timeline:
         if text or reasoned or sse.delta(value).get("tool_calls"):
             token_ms.append(t_ms)
         if text:
-            texts.append(Piece(t_ms, text))
+            texts.append(Piece(t_ms, text, len(event.data.encode()) + len("data: \n\n")))
         timings = sse.mapping(value, "timings") or timings
         usage = sse.usage_of(value) or usage
         finish_reason = _finish_reason(value) or finish_reason
@@ -303,7 +305,7 @@ def derive(recording: Recording) -> Timeline:
         if len(lines) > 1 and not texts:
             error, no_blank_lines = str(sse.NoBlankLines(len(lines))), True
     added = sse.added([piece.text for piece in texts])
-    contents = tuple(Piece(one.t_ms, text) for one, text in zip(texts, added) if text)
+    contents = tuple(replace(one, text=text) for one, text in zip(texts, added) if text)
     thought = thought_in("".join(piece.text for piece in contents))
     prompts = _contents(recording.request.body.get("messages"))
     return Timeline(
@@ -341,7 +343,7 @@ def _from(pieces: Sequence[Piece], start: int | None) -> tuple[Piece, ...]:
         text = piece.text[max(0, start - seen) :]
         seen += len(piece.text)
         if text:
-            found.append(Piece(piece.t_ms, text))
+            found.append(replace(piece, text=text))
     return tuple(found)
 
 

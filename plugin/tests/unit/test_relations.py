@@ -543,7 +543,7 @@ def test_tokens_that_are_not_shown_take_time_of_their_own() -> None:
     """Reasoning that is taken out on the way; pieces of several tokens are no such thing."""
     stripped = answer(6000.0, 8.0, 50, generated=5520.0)
     stripped = replace(stripped, timings={**stripped.timings, "predicted_n": 690})
-    assert causes.burst(stripped) is None
+    assert causes.hold(stripped) is None
     for count_, tokens, gap, generated in ((8, 64, 0.5, 400.0), (13, 64, 5.0, 2000.0)):
         merged = answer(generated + 50.0, gap, count_, generated=generated)
         merged = replace(
@@ -551,7 +551,7 @@ def test_tokens_that_are_not_shown_take_time_of_their_own() -> None:
             pieces=tuple(replace(p, text="w " * (2 * tokens // count_)) for p in merged.pieces),
             timings={**merged.timings, "predicted_n": tokens},
         )
-        found = causes.burst(merged)
+        found = causes.hold(merged)
         assert found is not None
         assert found.code == "burst"
 
