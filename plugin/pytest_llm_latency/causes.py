@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .held import Held, measure
@@ -331,6 +331,38 @@ def cancel_late(case: CancelCase) -> Cause | None:
         "the next token is where a server can notice: something on the way holds the "
         "disconnect back",
     )
+
+
+def cancel_slow(cases: Sequence[CancelCase]) -> Cause:
+    """Every close in generation was followed late, by the server's own beat."""
+    waited = " and ".join(f"{one.idle_after_ms or 0.0:.0f}" for one in cases)
+    said = "" if cases[0].log_line is None else f", although the log says {cases[0].log_line!r}"
+    return Cause(
+        "cancel-late",
+        f"the server was idle only {waited} ms after the closes{said}: longer than the next tokens "
+        "take at its own beat, which is where a close can be noticed. Something on the way holds "
+        f"the disconnect back, or the server looks for it too seldom{ASK_BEHIND}",
+    )
+
+
+def prefill_unseen(case: CancelCase | None) -> str | None:
+    """Why a close in prefill cannot be judged; None: it can."""
+    if case is None:
+        return "no close in prefill could be measured"
+    if case.phase != "prefill":
+        return "the prompt was processed before the close: prefill is too fast here, or cached"
+    if case.others:
+        return "/slots showed tasks of others meanwhile"
+    if case.idle_after_ms is None:
+        return "nothing shows when the server was idle"
+    if case.prompt_tokens is None or case.prompt_processed is None:
+        return "the tokens of the prompt that were processed are not told (/tokenize, /slots)"
+    if case.stop == "unknown":
+        return (
+            "all of the prompt was processed, and whether it could have been stopped before is "
+            "not seen: a server notices at the end of a batch, a second after the close or later"
+        )
+    return None
 
 
 def prefill_late(case: CancelCase) -> Cause:

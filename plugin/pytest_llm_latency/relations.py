@@ -22,6 +22,7 @@ from .errors import ArtifactError, LatencyError, ServerError, StreamError
 from .recording import Reply
 from .results import (
     CACHE_COLD,
+    CANCEL_PREFILL,
     WATCHED_AT_LEAST_MS,
     CacheResult,
     CancelCase,
@@ -49,6 +50,16 @@ UNHEALTHY = re.compile(
 )
 # "not judged": beside a baseline that says nothing of it; it neither fails nor skips a test.
 Outcome = Literal["broken", "inconclusive", "not measurable", "not judged", "holds"]
+# Relations that only support another one: where they cannot be measured, the row says why, and the
+# test is passed by the others.
+CLOCK = "ttft >= the server's own prompt time"
+PREFILL_STOPS = "a close in prefill stops it"
+LOGGED = "the log has the task's cancel line"
+SLOT_IDLE = "the close stops the server: the slot goes idle"
+CACHE_ROWS = tuple(
+    f"second < {cold} in {what}" for cold in CACHE_COLD for what in ("prompt_n", "ttft")
+)
+SUPPORTING = frozenset((CLOCK, PREFILL_STOPS, LOGGED, *CACHE_ROWS[::2]))
 FAILING: tuple[Outcome, ...] = ("broken", "inconclusive")
 
 
@@ -252,14 +263,13 @@ def sse_stream(result: SseResult) -> list[Verdict]:
         f"{len(timeline.sent)} pieces, {ending}",
         causes.unusable(timeline),
     )
-    verdicts = [ended]
-    if (
-        result.chunks or timeline.sent or not result.timed
-    ):  # else there is nothing to compare, and `ended` says why
-        verdicts += [
-            pieces_are_raw_content(result.raw, result.chunks),
-            times_never_fall(result.chunks),
+    pieces = [pieces_are_raw_content(result.raw, result.chunks), times_never_fall(result.chunks)]
+    if not (result.chunks or timeline.sent) and result.timed and ended.cause is not None:
+        pieces = [  # there is nothing to compare, and `ended` says why
+            Verdict("sse", one.relation, "not measurable", "no pieces", ended.cause)
+            for one in pieces
         ]
+    verdicts = [ended, *pieces]
     if not result.timed:
         return verdicts
     return [*verdicts, ttft_below_total(timeline, "sse"), comes_as_made(timeline, "sse")]
@@ -370,12 +380,13 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     rows = result.rows
     docs = ", ".join(str(row.docs) for row in rows)
     legs = [leg for docs_legs in result.legs.values() for leg in docs_legs]
+    by_count = f"prompt_n grows with the documents ({docs})"
+    by_time = f"ttft grows with the documents ({docs})"
     for leg in legs:
         if leg.warm:
             warm = causes.warm_leg("uncached", leg)
-            return [Verdict("prefill", "long > short", "inconclusive", f"docs {docs}", warm)]
-    by_count = f"prompt_n grows with the documents ({docs})"
-    by_time = f"ttft grows with the documents ({docs})"
+            rows_of = ("prefill", (by_count, by_time), "inconclusive", f"docs {docs}", warm)
+            return [*_alike(*rows_of), *_clock("prefill", legs)]
     times = _to_first_tokens(", ".join(map(milliseconds, result.prefilled_ms())), legs)
     ratios, in_order = result.ratios(), result.in_order
     off = causes.clock_off(legs)
@@ -389,12 +400,14 @@ def prefill(result: PrefillResult) -> list[Verdict]:
             return [_no_count("prefill", by_count)]
         if found is not None:
             numbers = f"{count(found[0])} and {count(found[1])} tokens in all"
-            return [_verdict("prefill", by_count, False, numbers, cut_off)]
+            assert cut_off is not None
+            rows_of = ("prefill", (by_count, by_time), "broken", numbers, cut_off)
+            return [*_alike(*rows_of), *_clock("prefill", legs)]
         # Prompts that grow by the server's own count are not cut off; they are only fast.
         totals = [leg.prompt_total for leg in result.legs[max(result.legs)]]
         fast = None if all(total is None for total in totals) else causes.INVISIBLE
         verdict = _times_decide("prefill", by_time, times, in_order, ratios, hidden or fast)
-        return [verdict, *_clock("prefill", legs)]
+        return [_not_counted("prefill", by_count), verdict, *_clock("prefill", legs)]
     numbers = ", ".join(count(row.prompt_n) for row in rows) + " tokens"
     verdicts = [_verdict("prefill", by_count, cut_off is None, numbers, cut_off)]
     cause = cut_off or hidden or causes.PREFILL_TIME
@@ -403,6 +416,13 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     else:
         verdicts.append(_times_confirm("prefill", by_time, times, in_order, ratios, cause))
     return verdicts + _clock("prefill", legs)
+
+
+def _alike(
+    step: str, relations: Iterable[str], outcome: Outcome, numbers: str, cause: Cause
+) -> list[Verdict]:
+    """Several relations of which the same is known."""
+    return [Verdict(step, relation, outcome, numbers, cause) for relation in relations]
 
 
 def _to_first_tokens(times: str, legs: Sequence[Timeline]) -> str:
@@ -423,6 +443,12 @@ def _hidden(legs: Iterable[Timeline]) -> Cause | None:
 def _no_count(step: str, relation: str) -> Verdict:
     """A count is null in a file, and no evidence says why."""
     cause = Cause("no-count", "prompt_n is null, and no evidence says why")
+    return Verdict(step, relation, "not measurable", "no count", cause)
+
+
+def _not_counted(step: str, relation: str) -> Verdict:
+    """Times decide."""
+    cause = Cause("no-count", "the server does not count the tokens that it processes now")
     return Verdict(step, relation, "not measurable", "no count", cause)
 
 
@@ -475,18 +501,18 @@ def _times_confirm(
 
 
 def _clock(step: str, legs: Iterable[Timeline]) -> list[Verdict]:
-    """The first text comes no sooner than the server itself was done with the prompt; nothing
-    where no server's time is known."""
+    """The first text comes no sooner than the server itself was done with the prompt."""
     legs = [leg for leg in legs if not leg.clock_off_ms]
     timed = [leg for leg in legs if leg.prompt_ms is not None and leg.ttft_ms is not None]
     if not timed:
-        return []
+        cause = Cause("no-timings", "the server does not say how long it processed the prompt")
+        return [Verdict(step, CLOCK, "not measurable", "no time of the server's", cause)]
     cause = next(filter(None, map(causes.clock_disagreement, timed)), None)
     closest = min(timed, key=lambda leg: _above(leg.ttft_ms, leg.prompt_ms))
     numbers = (
         f"closest: {milliseconds(closest.ttft_ms)}, the server's {milliseconds(closest.prompt_ms)}"
     )
-    return [_verdict(step, "ttft >= the server's own prompt time", cause is None, numbers, cause)]
+    return [_verdict(step, CLOCK, cause is None, numbers, cause)]
 
 
 def _above(ttft_ms: float | None, prompt_ms: float | None) -> float:
@@ -505,16 +531,21 @@ def cache(result: CacheResult) -> list[Verdict]:
         for leg in legs["first"]:
             if leg.cold is False:
                 warm = causes.warm_leg("first", leg)
-                return [Verdict("cache", "cached < uncached", "inconclusive", "no cold leg", warm)]
+                return [
+                    *_alike("cache", CACHE_ROWS, "inconclusive", "no cold leg", warm),
+                    *_clock("cache", all_legs),
+                ]
         if result.counted and result.sometimes:
             shown = ", ".join(count(leg.prompt_n) for leg in legs["second"])
             numbers = f"{shown} tokens in {len(legs['second'])} rounds"
             cause = causes.CACHE_SOMETIMES
-            return [Verdict("cache", "cached < uncached", "inconclusive", numbers, cause)]
+            rows = _alike("cache", CACHE_ROWS, "inconclusive", numbers, cause)
+            return [*rows, *_clock("cache", all_legs)]
         if result.counted and result.others and not all(map(result.hits, CACHE_COLD)):
             numbers = f"{count(second.prompt_n)} against {count(artifact.first.prompt_n)} tokens"
             cause = causes.OTHERS
-            return [Verdict("cache", "cached < uncached", "inconclusive", numbers, cause)]
+            rows = _alike("cache", CACHE_ROWS, "inconclusive", numbers, cause)
+            return [*rows, *_clock("cache", all_legs)]
         unclear = _no_cache_of_prompts(result)
         if unclear is not None:
             numbers = _spread(
@@ -522,7 +553,8 @@ def cache(result: CacheResult) -> list[Verdict]:
                 f"{milliseconds(result.prefilled_ms('first'))}",
                 result.ratios("first"),
             )
-            return [Verdict("cache", "cached < uncached", "inconclusive", numbers, unclear)]
+            rows = _alike("cache", CACHE_ROWS, "inconclusive", numbers, unclear)
+            return [*rows, *_clock("cache", all_legs)]
         missed = hit = causes.cache_miss(*result.missed)
         if missed.code == "cache-never-hits" and result.elsewhere:
             missed = hit = causes.CACHE_ELSEWHERE
@@ -531,8 +563,8 @@ def cache(result: CacheResult) -> list[Verdict]:
             hit = causes.changed_prefix_hit(legs["second"][-1], changed)
             if second.prompt_n is not None and second.prompt_n < (changed.prompt_n or 0):
                 numbers = f"{count(changed.cache_n)} of {count(changed.prompt_total)} tokens reused"
-                relation = "a changed front is not in the cache"
-                return [Verdict("cache", relation, "inconclusive", numbers, hit)]
+                rows = _alike("cache", CACHE_ROWS, "inconclusive", numbers, hit)
+                return [*rows, *_clock("cache", all_legs)]
     verdicts = []
     for name, cold_leg, cause in (
         ("first", artifact.first, missed),
@@ -554,6 +586,7 @@ def cache(result: CacheResult) -> list[Verdict]:
             unseen = off or _hidden(all_legs) or (None if seen else causes.INVISIBLE)
             if name != "first" and off is None and decide(result.ratios("first")) == "holds":
                 unseen = causes.changed_prefix_hit(legs["second"][-1], legs[name][-1])
+            verdicts.append(_not_counted("cache", f"second < {name} in prompt_n"))
             verdicts.append(_times_decide("cache", relation, times, in_order, ratios, unseen))
             continue
         less = result.hits(name)
@@ -621,51 +654,40 @@ def _sentence_hold(result: SentenceResult) -> Cause | None:
 
 
 def cancel(result: CancelResult) -> list[Verdict]:
-    """Step 7: closed in time, the slot idle, the log agrees, the next request answered."""
+    """Step 7: closed in time, the slot idle, prefill stopped, too, the log agrees, the next request
+    answered."""
     artifact = result.cancel
     case = result.cases[0] if result.cases else None
     numbers = (
         f"{artifact.received_tokens} < {artifact.max_tokens} pieces, closed at "
         f"{milliseconds(artifact.closed_at_ms)}"
     )
+    early = "received < max_tokens"
     if case is not None and case.phase == "ended":
         ended = Cause(
             "answer-ended",
             "the answer ended even before a close right after its first piece: nothing was "
             "cancelled. Ask for a longer answer (llm_plan.cancel_question, cancel_max_tokens)",
         )
-        return [Verdict("cancel", "the close stops the server", "inconclusive", numbers, ended)]
-    verdicts = [
-        _verdict(
-            "cancel",
-            "received < max_tokens",
-            artifact.received_tokens < artifact.max_tokens,
-            f"{numbers} in {case.phase}" if case is not None else numbers,
-            Cause("answer-ended", "the answer ended before the close, which proves nothing"),
-        ),
-        _slot_goes_idle(result, case),
-        *_prefill_stops(result),
-    ]
-    ran_on = _ran_on(result)
-    if result.log_source is not None:
-        not_logged = Cause(
-            "cancel-not-logged",
-            f"{result.log_source} has no 'cancel task' for this request: is it this server's log, "
-            "at its default level?",
-        )
-        logged = _verdict(
-            "cancel",
-            "the log has the task's cancel line",
-            result.log_line is not None,
-            result.log_line or f"not in {result.log_source}",
-            # The log of a server that was seen to work on is right.
-            causes.cancel_ignored(ran_on)
-            if ran_on is not None and ran_on.proof != "time"
-            else not_logged,
-        )
-        # One that tells of no request at all is another server's, and proves nothing.
-        silent = logged.cause is not None and case is not None and not case.log_talks
-        verdicts.append(replace(logged, outcome="inconclusive") if silent else logged)
+        verdicts = _alike("cancel", (early, SLOT_IDLE), "inconclusive", numbers, ended)
+        verdicts.append(_prefill_stops(result))
+        verdicts.append(Verdict("cancel", LOGGED, "not measurable", "nothing cancelled", ended))
+    else:
+        answer_ended = "the answer ended before the close, which proves nothing"
+        verdicts = [
+            _verdict(
+                "cancel",
+                early,
+                artifact.received_tokens < artifact.max_tokens,
+                f"{numbers} in {case.phase}" if case is not None else numbers,
+                Cause("answer-ended", answer_ended),
+            ),
+            _slot_goes_idle(result, case),
+        ]
+        if case is not None:
+            verdicts.append(_prefill_stops(result))
+        if case is not None or result.log_source is not None:
+            verdicts.append(_logged(result, case))
     if case is not None:
         verdicts.append(
             _verdict(
@@ -677,6 +699,31 @@ def cancel(result: CancelResult) -> list[Verdict]:
             )
         )
     return verdicts
+
+
+def _logged(result: CancelResult, case: CancelCase | None) -> Verdict:
+    if result.log_source is None:
+        cause = Cause("no-log", "no log was given: --llm-log=FILE, --llm-log-command=CMD")
+        return Verdict("cancel", LOGGED, "not measurable", "no log", cause)
+    ran_on = _ran_on(result)
+    not_logged = Cause(
+        "cancel-not-logged",
+        f"{result.log_source} has no 'cancel task' for this request: is it this server's log, "
+        "at its default level?",
+    )
+    logged = _verdict(
+        "cancel",
+        LOGGED,
+        result.log_line is not None,
+        result.log_line or f"not in {result.log_source}",
+        # The log of a server that was seen to work on is right.
+        causes.cancel_ignored(ran_on)
+        if ran_on is not None and ran_on.proof != "time"
+        else not_logged,
+    )
+    # One that tells of no request at all is another server's, and proves nothing.
+    silent = logged.cause is not None and case is not None and not case.log_talks
+    return replace(logged, outcome="inconclusive") if silent else logged
 
 
 def _ran_on(result: CancelResult) -> CancelCase | None:
@@ -692,7 +739,7 @@ def _ran_on(result: CancelResult) -> CancelCase | None:
 
 
 def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
-    relation = "the close stops the server: the slot goes idle"
+    relation = SLOT_IDLE
     idle_ms = result.cancel.slot_idle_after_ms
     missing = result.unwatched
     if case is None and idle_ms is None:
@@ -725,7 +772,9 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
         shown = milliseconds(watched.waited_ms)
         return Verdict("cancel", relation, "broken", f"busy until {shown} after the close", ignored)
     numbers += f" (to within {milliseconds(case.resolution_ms)})"
-    if any(one.seen_busy is False for one in in_generation):
+    if not any(one.shown_busy for one in result.cases) or any(
+        one.seen_busy is False for one in in_generation
+    ):
         return Verdict("cancel", relation, "inconclusive", numbers, causes.SLOTS_BLIND)
     late = next(filter(causes.cancel_late, in_generation), None)
     told_by = late or (case if case.proof == "slots" else None)
@@ -734,31 +783,31 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
         return Verdict("cancel", relation, "inconclusive", numbers, cause)
     if late is not None:
         return Verdict("cancel", relation, "broken", numbers, causes.cancel_late(late))
-    unclear = any(one.stop == "ran on" for one in in_generation)
+    slow = [one for one in in_generation if one.late]
+    if len(slow) > 1 and len(slow) == len(in_generation):
+        return Verdict("cancel", relation, "broken", numbers, causes.cancel_slow(slow))
+    unclear = bool(slow) or any(one.stop == "ran on" for one in in_generation)
     if unclear or all(one.stop != "stopped" for one in result.cases):
         return Verdict("cancel", relation, "inconclusive", numbers, causes.CANCEL_UNPROVEN)
     return Verdict("cancel", relation, "holds", numbers)
 
 
-def _prefill_stops(result: CancelResult) -> list[Verdict]:
-    """Nothing where it cannot be judged: the prompt's tokens are not counted, or it was
-    processed too fast for a close to be seen."""
-    case = next((one for one in result.cases if one.phase == "prefill"), None)
-    if (
-        case is None
-        or case.others
-        or case.stop == "unknown"
-        or None in (case.prompt_processed, case.prompt_tokens)
-    ):
-        return []
-    relation = "a close in prefill stops it"
-    numbers = (
-        f"{count(case.prompt_processed)} of {count(case.prompt_tokens)} tokens processed, idle "
-        f"{milliseconds(case.idle_after_ms)} after the close"
-    )
-    return [
-        _verdict("cancel", relation, case.stop == "stopped", numbers, causes.prefill_late(case))
-    ]
+def _prefill_stops(result: CancelResult) -> Verdict:
+    """Not measurable where the prompt's tokens are not counted, or it was processed too fast for
+    a close to be seen."""
+    case = next((one for one in result.cases if one.name == CANCEL_PREFILL), None)
+    numbers = "nothing shows it"
+    if case is not None and case.idle_after_ms is not None:
+        numbers = f"idle {milliseconds(case.idle_after_ms)} after the close"
+    if case is not None and case.prompt_processed is not None and case.prompt_tokens is not None:
+        processed = f"{count(case.prompt_processed)} of {count(case.prompt_tokens)}"
+        numbers = f"{processed} tokens processed, {numbers}"
+    why = causes.prefill_unseen(case)
+    if case is None or why is not None:
+        cause = Cause("prefill-not-seen", why or "no close in prefill could be measured")
+        return Verdict("cancel", PREFILL_STOPS, "not measurable", numbers, cause)
+    stopped = case.stop == "stopped"
+    return _verdict("cancel", PREFILL_STOPS, stopped, numbers, causes.prefill_late(case))
 
 
 def report(result: ReportResult) -> list[Verdict]:

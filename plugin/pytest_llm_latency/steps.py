@@ -28,6 +28,7 @@ from .results import (
     CACHE_LEGS,
     CACHE_LOOK,
     CANCEL_CLOSE_AT,
+    CANCEL_CONTROL,
     CANCEL_FIRST_PIECE,
     CANCEL_METRICS,
     CANCEL_NEXT,
@@ -94,6 +95,7 @@ STIR_IN_PREFILL_S = 5.0
 POLL_GAUGE_S = 0.05  # its answer may be long
 # An answer that ends before even a close after its first piece is asked for longer.
 LONGER_ANSWERS = (1, 8, 24)
+CONTROL_TOKENS = 16
 # A busy machine was seen to send the short request of two 200 ms after the long one's first piece.
 SENT_LATE_AT_MOST_MS = 1000.0
 
@@ -553,7 +555,7 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
     recordings = _watching(bench)
     watcher = _Watcher(bench, log, recordings)
     bench.progress(f"cancel, closing at {plan.cancel_close_at_ms / 1000:g} s")
-    cases = [
+    closes = [
         watcher.close(
             CANCEL_CLOSE_AT,
             plan.cancel(),
@@ -562,31 +564,38 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
             looks=True,
         )
     ]
+    first = closes[0].case(recordings)
+    if watcher.way is not None and first.proof not in ("log", "slots"):
+        # Times decide: is the server as fast as before the close?
+        recordings[CANCEL_CONTROL] = bench.client.record(
+            plan.cancel(), CONTROL_TOKENS, False, label=f"cancel/{CANCEL_CONTROL}"
+        )
+        first = closes[0].case(recordings)
     for attempt, factor in enumerate(LONGER_ANSWERS, 1):
         bench.progress("cancel, closing after the first piece")
-        cases += watcher.extra_close(
+        closes += watcher.extra_close(
             f"{CANCEL_FIRST_PIECE}-{attempt}",
             plan.cancel(),
             factor * plan.cancel_max_tokens,
             close_on_piece=True,
         )
-        last = cases[-1]
+        last = closes[-1].case(recordings)
         # One that lasted, and still could not be closed in time, is held back on its way: a
         # longer one would be, too.
         lasted = last.phase == "ended" and last.closed_at_ms > 2 * plan.cancel_close_at_ms
         # By times alone a longer one tells more, unless two agree; a slot that was not seen idle
         # will not be.
-        alone = last.stop == "ran on" and last.proof == "time" and cases[0].stop != "ran on"
+        alone = last.stop == "ran on" and last.proof == "time" and first.stop != "ran on"
         told = last.stop != "unknown" and not alone
         told = told or watcher.way is None or last.idle_after_ms is None
         if lasted or (last.phase == "generation" and told):
             break
-    if cases[0].phase == "ended":
+    if first.phase == "ended":
         bench.note(
             "cancel",
             f"the answer had ended before the close at {plan.cancel_close_at_ms:g} ms, which "
             "proves nothing: measured again with a close right after the first piece "
-            f"(max_tokens {cases[-1].max_tokens})",
+            f"(max_tokens {last.max_tokens})",
         )
     bench.progress("cancel, closing during a long prefill")
     long_prompt = _long_prompt(bench)
@@ -594,18 +603,20 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
     tokens = None
     if question is not None:
         tokens = bench.behind.fetch("/tokenize", f"cancel/{CANCEL_TOKENS}", question)
-    cases += watcher.extra_close(
+    closes += watcher.extra_close(
         CANCEL_PREFILL,
         long_prompt,
         plan.kb_max_tokens,
         close_at_ms=PREFILL_CASE_CLOSE_AT_MS,
         prompt_tokens=counted_tokens(tokens),
     )
-    _note_prefill(bench, cases[-1])
     bench.progress("cancel, the next request")
+    # Long enough to show the beat of the server after the closes.
     recordings[CANCEL_NEXT] = bench.client.record(
-        plan.short(), plan.clearing_max_tokens, False, label=f"cancel/{CANCEL_NEXT}"
+        plan.short(), CONTROL_TOKENS, False, label=f"cancel/{CANCEL_NEXT}"
     )
+    cases = [close.case(recordings) for close in closes]
+    _note_prefill(bench, cases[-1])
     return cancel_result(recordings, cases, log.source if log is not None else None)
 
 
@@ -701,6 +712,25 @@ def _long_prompt(bench: Bench) -> Messages:
 
 
 @dataclass(frozen=True)
+class _Close:
+    """A close as it was watched; see `cancel_case`."""
+
+    name: str
+    recording: Recording
+    polls: Sequence[Poll]
+    log: bytes | None
+    log_span: LogSpan | None
+    prompt_tokens: int | None
+
+    def case(self, beside: Legs) -> CancelCase:
+        """What it gave, by the recordings of the step so far. Raises StreamError."""
+        return cancel_case(
+            self.name, self.recording, self.polls, self.log, self.log_span, self.prompt_tokens,
+            beside,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class _Watcher:
     """Closes a stream and watches the slot and the log."""
 
@@ -731,7 +761,7 @@ class _Watcher:
         close_on_piece: bool = False,
         looks: bool = False,
         prompt_tokens: int | None = None,
-    ) -> CancelCase:
+    ) -> _Close:
         """One close, watched until the slot is idle or the deadline has passed. `looks`: ask
         /slots once while the answer streams, to know that it shows this server's."""
         log_from = self.log.size() if self.log is not None else 0
@@ -762,17 +792,19 @@ class _Watcher:
             polls += self._one_token(name, exchange.closed_at)
         self.bench.keep_text(f"cancel/{name}.polls.jsonl", dump_polls(polls))
         self.found[name] = recording
-        if self.log is None:
-            return cancel_case(name, recording, polls, None, None, prompt_tokens, self.found)
-        # An answer that came to its own end has no such line to wait for.
-        ended = timeline.done or timeline.finish_reason is not None
-        if not in_prefill and polls:
-            ended = ended or polls[-1].answer.finished is True
-        patience_s = 0.0 if ended else LOG_DEADLINE_S
-        part, span = self._wait_for_line(self.log, log_from, patience_s, our_task(polls))
-        return cancel_case(name, recording, polls, part, span, prompt_tokens, self.found)
+        part, span = None, None
+        if self.log is not None:
+            # An answer that came to its own end has no such line to wait for.
+            ended = timeline.done or timeline.finish_reason is not None
+            if not in_prefill and polls:
+                ended = ended or polls[-1].answer.finished is True
+            patience_s = 0.0 if ended else LOG_DEADLINE_S
+            part, span = self._wait_for_line(self.log, log_from, patience_s, our_task(polls))
+        close = _Close(name, recording, polls, part, span, prompt_tokens)
+        close.case(self.found)  # raises where there was no answer to close
+        return close
 
-    def extra_close(self, name: str, *args: Any, **kwargs: Any) -> list[CancelCase]:
+    def extra_close(self, name: str, *args: Any, **kwargs: Any) -> list[_Close]:
         """A close beside the contract's; where it fails, that is only noted."""
         try:
             return [self.close(name, *args, **kwargs)]
