@@ -385,8 +385,8 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     for leg in legs:
         if leg.warm:
             warm = causes.warm_leg("uncached", leg)
-            rows_of = ("prefill", (by_count, by_time), "inconclusive", f"docs {docs}", warm)
-            return [*_alike(*rows_of), *_clock("prefill", legs)]
+            both = _alike("prefill", (by_count, by_time), "inconclusive", f"docs {docs}", warm)
+            return [*both, *_clock("prefill", legs)]
     times = _to_first_tokens(", ".join(map(milliseconds, result.prefilled_ms())), legs)
     ratios, in_order = result.ratios(), result.in_order
     off = causes.clock_off(legs)
@@ -401,8 +401,8 @@ def prefill(result: PrefillResult) -> list[Verdict]:
         if found is not None:
             numbers = f"{count(found[0])} and {count(found[1])} tokens in all"
             assert cut_off is not None
-            rows_of = ("prefill", (by_count, by_time), "broken", numbers, cut_off)
-            return [*_alike(*rows_of), *_clock("prefill", legs)]
+            both = _alike("prefill", (by_count, by_time), "broken", numbers, cut_off)
+            return [*both, *_clock("prefill", legs)]
         # Prompts that grow by the server's own count are not cut off; they are only fast.
         totals = [leg.prompt_total for leg in result.legs[max(result.legs)]]
         fast = None if all(total is None for total in totals) else causes.INVISIBLE
@@ -507,12 +507,12 @@ def _clock(step: str, legs: Iterable[Timeline]) -> list[Verdict]:
     if not timed:
         cause = Cause("no-timings", "the server does not say how long it processed the prompt")
         return [Verdict(step, CLOCK, "not measurable", "no time of the server's", cause)]
-    cause = next(filter(None, map(causes.clock_disagreement, timed)), None)
+    found = next(filter(None, map(causes.clock_disagreement, timed)), None)
     closest = min(timed, key=lambda leg: _above(leg.ttft_ms, leg.prompt_ms))
     numbers = (
         f"closest: {milliseconds(closest.ttft_ms)}, the server's {milliseconds(closest.prompt_ms)}"
     )
-    return [_verdict(step, CLOCK, cause is None, numbers, cause)]
+    return [_verdict(step, CLOCK, found is None, numbers, found)]
 
 
 def _above(ttft_ms: float | None, prompt_ms: float | None) -> float:
@@ -538,13 +538,11 @@ def cache(result: CacheResult) -> list[Verdict]:
         if result.counted and result.sometimes:
             shown = ", ".join(count(leg.prompt_n) for leg in legs["second"])
             numbers = f"{shown} tokens in {len(legs['second'])} rounds"
-            cause = causes.CACHE_SOMETIMES
-            rows = _alike("cache", CACHE_ROWS, "inconclusive", numbers, cause)
+            rows = _alike("cache", CACHE_ROWS, "inconclusive", numbers, causes.CACHE_SOMETIMES)
             return [*rows, *_clock("cache", all_legs)]
         if result.counted and result.others and not all(map(result.hits, CACHE_COLD)):
             numbers = f"{count(second.prompt_n)} against {count(artifact.first.prompt_n)} tokens"
-            cause = causes.OTHERS
-            rows = _alike("cache", CACHE_ROWS, "inconclusive", numbers, cause)
+            rows = _alike("cache", CACHE_ROWS, "inconclusive", numbers, causes.OTHERS)
             return [*rows, *_clock("cache", all_legs)]
         unclear = _no_cache_of_prompts(result)
         if unclear is not None:
@@ -595,8 +593,8 @@ def cache(result: CacheResult) -> list[Verdict]:
         if not legs:
             verdicts.append(_verdict("cache", relation, in_order, times, cause))
         else:  # where the counts show no hit, too: a hair's breadth is none
-            cause = off or cause
-            verdicts.append(_times_confirm("cache", relation, times, in_order, ratios, cause))
+            why = off or cause
+            verdicts.append(_times_confirm("cache", relation, times, in_order, ratios, why))
     return verdicts + _clock("cache", all_legs)
 
 
@@ -795,7 +793,10 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
 def _prefill_stops(result: CancelResult) -> Verdict:
     """Not measurable where the prompt's tokens are not counted, or it was processed too fast for
     a close to be seen."""
-    case = next((one for one in result.cases if one.name == CANCEL_PREFILL), None)
+    # The contract's own close may fall into prefill, too.
+    in_prefill = (one for one in result.cases if one.phase == "prefill")
+    asked = (one for one in result.cases if one.name == CANCEL_PREFILL)
+    case = next(in_prefill, None) or next(asked, None)
     numbers = "nothing shows it"
     if case is not None and case.idle_after_ms is not None:
         numbers = f"idle {milliseconds(case.idle_after_ms)} after the close"
