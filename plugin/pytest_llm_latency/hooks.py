@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator
+from typing import NoReturn
 
 import pytest
 
-from .errors import LatencyError
+from .errors import LatencyError, NotDoneYet
 from .language import Language
 from .options import language_of
 from .report.inert import inert_block
@@ -25,9 +26,15 @@ def _in_words(language: Language) -> Generator[None, object, object]:
     """
     try:
         return (yield)
+    except NotDoneYet as error:
+        words, give_up = language.say(str(error)), pytest.skip
     except LatencyError as error:
-        words = language.say(str(error))
-    pytest.fail(inert_block(words), pytrace=False)
+        words, give_up = language.say(str(error)), _fail
+    give_up(inert_block(words))
+
+
+def _fail(words: str) -> NoReturn:
+    pytest.fail(words, pytrace=False)
 
 
 class MeasuringHooks:

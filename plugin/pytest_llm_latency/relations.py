@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 from . import causes, sse
-from .artifacts import Cancel, Chunk, PrefillRow, Props, Sentence, Ttft, check
+from .artifacts import Chunk, PrefillRow, Props, Ttft, check
 from .causes import Cause
 from .decision import confirms, decide
 from .errors import ArtifactError, LatencyError, ServerError, StreamError
@@ -299,8 +299,30 @@ def pieces_are_raw_content(raw: bytes, chunks: Sequence[Chunk]) -> Verdict:
         "the pieces equal the raw content, piece for piece",
         expected == found and bool(found),
         f"{len(found)} pieces, {len(expected)} in the raw file",
-        Cause("pieces-differ", f"first difference at piece {differing + 1}"),
+        Cause("pieces-differ", _piece_words(differing, found, expected)),
     )
+
+
+def _piece_words(at: int, found: Sequence[str], expected: Sequence[str]) -> str:
+    """The first piece that differs, with both texts, and what it seems to be."""
+    where = f"piece {at + 1}"
+    if at >= len(found):
+        return f"{where} is missing: expected {expected[at]!r}, the next content in sse_raw.txt"
+    shown = f"{where}: found {found[at]!r}, expected "
+    if at >= len(expected):
+        return f"{shown}none: sse_raw.txt has {len(expected)} with content"
+    shown += repr(expected[at])
+    whys = {
+        "an empty string is no piece": found[at] == "",
+        "this is the role chunk, it is no piece": found[at] in ("assistant", "None", "null"),
+        "this is the end of the stream, it is no piece": found[at] == "[DONE]",
+        "white space is a part of a piece": found[at] == expected[at].strip(),
+        "two pieces were put together": found[at] == "".join(expected[at : at + 2]),
+        "one of them was left out": expected[at + 1 : at + 2] == [found[at]],
+        "this one came before": found[at] in expected[:at] and found[at] != expected[at],
+    }
+    why = next((words for words, holds in whys.items() if holds), None)
+    return shown if why is None else f"{shown}: {why}"
 
 
 def _raw_contents(raw: bytes) -> list[str]:
@@ -370,9 +392,40 @@ def ttft(result: TtftResult) -> list[Verdict]:
             "the p50 are the medians",
             medians == shown,
             f"p50 of {len(runs)}: ttft {milliseconds(shown[0])}, total {milliseconds(shown[1])}",
-            Cause("not-the-median", f"the medians are {medians[0]} and {medians[1]}"),
+            _not_medians(result),
         ),
     ]
+
+
+def _not_medians(result: TtftResult) -> Cause:
+    """What the two p50 are instead."""
+    artifact = result.ttft
+    found = {
+        "ttft_p50": (artifact.ttft_p50, [run.ttft_ms for run in artifact.runs]),
+        "total_p50": (artifact.total_p50, [run.total_ms for run in artifact.runs]),
+    }
+    wrong = [
+        median_words(f"ttft.json: {key}", value, times)
+        for key, (value, times) in found.items()
+        if value != statistics.median(times)
+    ]
+    return Cause("not-the-median", "; ".join(wrong))
+
+
+def median_words(key: str, found: float, times: Sequence[float]) -> str:
+    """What a p50 that is not the median is instead."""
+    named = {
+        "their mean": statistics.fmean(times),
+        "the smallest": min(times),
+        "the largest": max(times),
+        "the middle one as they stand, not sorted": times[len(times) // 2],
+        "the first": times[0],
+    }
+    which = next((name for name, value in named.items() if abs(value - found) < 1e-6), None)
+    return (
+        f"{key}: found {found:.6g}, expected {statistics.median(times):.6g}, the median: the middle "
+        f"one when sorted{'' if which is None else f'; this is {which}'}"
+    )
 
 
 def prefill(result: PrefillResult) -> list[Verdict]:
@@ -524,7 +577,7 @@ def cache(result: CacheResult) -> list[Verdict]:
     artifact, second = result.cache, result.cache.second
     if not result.legs and not result.counted:
         return [_no_count("cache", "cached < uncached in prompt_n")]
-    missed = hit = Cause("cache-never-hits", "the same prompt was not cheaper the second time")
+    missed = hit = result.why
     legs = result.legs
     all_legs = [leg for rounds in legs.values() for leg in rounds]
     if legs:
@@ -920,14 +973,6 @@ def sse_program(program: bytes) -> Verdict:
     return graded("sse", relation, problem)
 
 
-def lab_limit(artifact: Cancel) -> Verdict:
-    """The lab asks for 256 tokens."""
-    problem = None
-    if artifact.max_tokens != 256:
-        problem = f"cancel.json: max_tokens {artifact.max_tokens}"
-    return graded("cancel", "max_tokens is 256", problem)
-
-
 def runs_differ(artifact: Ttft) -> Verdict:
     """No run is a copy of another: two real runs do not agree to the last digit. Runs in whole
     milliseconds may agree by chance, but not all of them."""
@@ -951,22 +996,3 @@ def lab_documents(rows: Sequence[PrefillRow]) -> Verdict:
     docs = [row.docs for row in rows]
     problem = f"prefill.json: docs {docs}" if docs != [0, 4, 12] else None
     return graded("prefill", "docs are 0, 4, 12", problem)
-
-
-def is_first_sentence(artifact: Sentence) -> Verdict:
-    """The sentence ends at the first of `.!?` with white space behind it, else it is all.
-
-    A space alone counts as white space, too: the lab's own words leave that open.
-    """
-    candidates = {
-        artifact.text[: match.end()] if match else artifact.text
-        for match in (
-            re.search(pattern, artifact.text) for pattern in (r"[.!?](?=\s)", r"[.!?](?= )")
-        )
-    }
-    cut = artifact.first_sentence.strip()
-    problem = None
-    if cut not in {candidate.strip() for candidate in candidates}:
-        expected = min(candidates, key=len)
-        problem = f"sentence.json: first_sentence ends {cut[-20:]!r}, expected {expected[-20:]!r}"
-    return graded("sentence", "it ends at the first .!? before white space", problem)

@@ -383,12 +383,13 @@ def _median(values: Sequence[float | None]) -> float | None:
 class CacheResult:
     """Step 5. `legs` are the timelines by name, one a round, `clearing` those of the short
     requests before; empty where only the file is there. `others`: while nothing was asked here,
-    the server worked on requests."""
+    the server worked on requests. `why`: of the file alone, the Cause of a miss as its numbers say."""
 
     cache: Cache
     legs: Mapping[str, Sequence[Timeline]]
     clearing: Sequence[Timeline] = ()
     others: bool = False
+    why: Any = None
 
     @property
     def sometimes(self) -> bool:

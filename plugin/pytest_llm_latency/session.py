@@ -259,6 +259,11 @@ class GradeSession(Session):
             raise ConfigError(f"{settings.sources['grade']}: {directory} is not a directory")
         self._directory = directory
         self._lab = self._graded = GradedLab(directory, settings.max_bytes, self._log)
+        if not self._graded.has_files():
+            raise ConfigError(
+                f"{settings.sources['grade']}: {directory} has none of the lab's files "
+                "(health.json, sse_raw.txt, ttft.json ...): there is nothing to grade"
+            )
         self.basis = self._graded.level
 
     def _log(self) -> bytes | None:
