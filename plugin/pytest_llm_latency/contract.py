@@ -212,8 +212,8 @@ def _prefill_cold(given: Given) -> Problem:
         return None
     return (
         "not-cold",
-        f"prefill.json: prompt_n of {row.docs} documents: found {row.prompt_n:,}, expected at least "
-        f"{COLD_SHARE * cache.first.prompt_n:,.0f}, because cache.json's first leg processed "
+        f"prefill.json: prompt_n of {row.docs} documents: found {row.prompt_n:,}, expected at "
+        f"least {COLD_SHARE * cache.first.prompt_n:,.0f}, because cache.json's first leg processed "
         f"{cache.first.prompt_n:,} tokens of the same prompt: a part came from the cache; ask with "
         "cache_prompt false",
     )
@@ -230,8 +230,8 @@ def _first_cold(given: Given) -> Problem:
     if second is not None and second >= COLD_SHARE * row.prompt_n:
         return (
             "wrong-leg",
-            f"cache.json: first.prompt_n: found {first:,}, and second.prompt_n {second:,}; expected "
-            "the cold leg first: are the two swapped?",
+            f"cache.json: first.prompt_n: found {first:,}, and second.prompt_n {second:,}; "
+            "expected the cold leg first: are the two swapped?",
         )
     return (
         "not-cold",
@@ -296,8 +296,8 @@ def cache_cause(cache: Cache, prefill: Sequence[PrefillRow] | None) -> Cause:
     if second.prompt_n != first.prompt_n:
         return Cause(
             "prompts-differ",
-            f"{shown}, and first {count(first.prompt_n)}, expected a few of the same prompt: was it "
-            "the same, character for character?",
+            f"{shown}, and first {count(first.prompt_n)}, expected a few of the same prompt: was "
+            "it the same, character for character?",
         )
     return Cause(
         "cache-never-hits",
@@ -382,9 +382,7 @@ def _close_moment(given: Given) -> Problem:
     if given.cancel is None:
         return None
     found = given.cancel.closed_at_ms
-    expected = (
-        "expected about 500, because the connection is closed half a second after the request"
-    )
+    expected = "expected about 500, because the close comes half a second after the request"
     if found < 5.0 and not _is_fast(given):
         return (
             "wrong-unit",
@@ -447,10 +445,10 @@ def _cancelled_task(given: Given) -> Problem:
     if not ours or any(_is_ours(given.cancel, n, launched, cancelled, held) for n in ours):
         return None
     last = ours[-1]
-    size = f", which held {held[last]} tokens" if last in held else ""
+    shown = f", which held {held[last]} tokens" if last in held else ""
     return (
         "other-task",
-        f"server.log: the cancelled task is {last.decode()}{size}; expected the one of cancel.json "
+        f"server.log: the cancelled task is {last.decode()}{shown}; expected the one of cancel.json "
         f"({given.cancel.received_tokens} pieces received, closed "
         f"{given.cancel.closed_at_ms:.0f} ms after the request), because the line must be that of "
         "this close, not of an earlier request",
@@ -523,14 +521,18 @@ _PLACES = {
 
 def _source_of(value: Any, given: Given) -> str | None:
     """Which other number of the directory a value is."""
-    assert given.ttft and given.prefill and given.cache and given.sentence and given.cancel
+    assert given.ttft is not None
+    assert given.cache is not None
+    assert given.sentence is not None
+    assert given.cancel is not None
+    rows = given.prefill or ()
     named: list[tuple[str, Any]] = [
         ("cache.json's first.ttft_ms, the cold leg's", given.cache.first.ttft_ms),
         ("cache.json's second.ttft_ms, the cached leg's", given.cache.second.ttft_ms),
         ("cache.json's changed_prefix.ttft_ms", given.cache.changed_prefix.ttft_ms),
-        *((f"the prompt_n of {row.docs} documents", row.prompt_n) for row in given.prefill),
-        *((f"the ttft_ms of {row.docs} documents", row.ttft_ms) for row in given.prefill),
-        *((f"the prompt_ms of {row.docs} documents", row.prompt_ms) for row in given.prefill),
+        *((f"the prompt_n of {row.docs} documents", row.prompt_n) for row in rows),
+        *((f"the ttft_ms of {row.docs} documents", row.ttft_ms) for row in rows),
+        *((f"the prompt_ms of {row.docs} documents", row.prompt_ms) for row in rows),
         ("ttft.json's ttft_p50", given.ttft.ttft_p50),
         ("ttft.json's total_p50", given.ttft.total_p50),
         ("the mean of ttft_ms", statistics.fmean(run.ttft_ms for run in given.ttft.runs)),

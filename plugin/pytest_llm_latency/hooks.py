@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator
-from typing import NoReturn
 
 import pytest
 
@@ -26,15 +25,11 @@ def _in_words(language: Language) -> Generator[None, object, object]:
     """
     try:
         return (yield)
-    except NotDoneYet as error:
-        words, give_up = language.say(str(error)), pytest.skip
     except LatencyError as error:
-        words, give_up = language.say(str(error)), _fail
-    give_up(inert_block(words))
-
-
-def _fail(words: str) -> NoReturn:
-    pytest.fail(words, pytrace=False)
+        words, begun = language.say(str(error)), not isinstance(error, NotDoneYet)
+    if begun:
+        pytest.fail(inert_block(words), pytrace=False)
+    pytest.skip(inert_block(words))
 
 
 class MeasuringHooks:

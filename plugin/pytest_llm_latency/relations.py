@@ -305,6 +305,8 @@ def pieces_are_raw_content(raw: bytes, chunks: Sequence[Chunk]) -> Verdict:
 
 def _piece_words(at: int, found: Sequence[str], expected: Sequence[str]) -> str:
     """The first piece that differs, with both texts, and what it seems to be."""
+    if found == expected:
+        return "there is no piece at all"
     where = f"piece {at + 1}"
     if at >= len(found):
         return f"{where} is missing: expected {expected[at]!r}, the next content in sse_raw.txt"
@@ -423,8 +425,8 @@ def median_words(key: str, found: float, times: Sequence[float]) -> str:
     }
     which = next((name for name, value in named.items() if abs(value - found) < 1e-6), None)
     return (
-        f"{key}: found {found:.6g}, expected {statistics.median(times):.6g}, the median: the middle "
-        f"one when sorted{'' if which is None else f'; this is {which}'}"
+        f"{key}: found {found:.6g}, expected {statistics.median(times):.6g}, the median: the "
+        f"middle one when sorted{'' if which is None else f'; this is {which}'}"
     )
 
 
@@ -823,9 +825,11 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
         shown = milliseconds(watched.waited_ms)
         return Verdict("cancel", relation, "broken", f"busy until {shown} after the close", ignored)
     numbers += f" (to within {milliseconds(case.resolution_ms)})"
-    if not any(one.shown_busy for one in result.cases) or any(
-        one.seen_busy is False for one in in_generation
-    ):
+    # What never showed a busy server proves nothing, where nothing else tells of this request.
+    changed = any(
+        one.shown_busy or one.log_line is not None or one.proof == "slots" for one in result.cases
+    )
+    if not changed or any(one.seen_busy is False for one in in_generation):
         return Verdict("cancel", relation, "inconclusive", numbers, causes.SLOTS_BLIND)
     late = next(filter(causes.cancel_late, in_generation), None)
     told_by = late or (case if case.proof == "slots" else None)

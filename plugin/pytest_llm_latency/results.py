@@ -383,7 +383,8 @@ def _median(values: Sequence[float | None]) -> float | None:
 class CacheResult:
     """Step 5. `legs` are the timelines by name, one a round, `clearing` those of the short
     requests before; empty where only the file is there. `others`: while nothing was asked here,
-    the server worked on requests. `why`: of the file alone, the Cause of a miss as its numbers say."""
+    the server worked on requests. `why`: of the file alone, the Cause of a miss, as its
+    numbers tell it."""
 
     cache: Cache
     legs: Mapping[str, Sequence[Timeline]]

@@ -847,7 +847,7 @@ LATE = replace(CASE, proof="time", log_line=None, late=True, idle_after_ms=6000.
         ((replace(CASE, proof="time", log_line=None), replace(LATE, name="first-piece-1")), "inconclusive: cancel-unproven"),
         ((LATE,), "inconclusive: cancel-unproven"),
         # what shows that the server is idle never showed anything else
-        ((replace(CASE, shown_busy=False),), "inconclusive: slots-blind"),
+        ((replace(CASE, shown_busy=False, proof="time", log_line=None),), "inconclusive: slots-blind"),
         ((replace(CASE, phase="ended", shown_busy=False), replace(CASE, name="first-piece-1", shown_busy=False)), "inconclusive: answer-ended"),
     ],
 )  # fmt: skip
