@@ -448,7 +448,7 @@ def _cancelled_task(given: Given) -> Problem:
     shown = f", which held {held[last]} tokens" if last in held else ""
     return (
         "other-task",
-        f"server.log: the cancelled task is {last.decode()}{shown}; expected the one of cancel.json "
+        f"server.log: the cancelled task is {last.decode()}{shown}; expected that of cancel.json "
         f"({given.cancel.received_tokens} pieces received, closed "
         f"{given.cancel.closed_at_ms:.0f} ms after the request), because the line must be that of "
         "this close, not of an earlier request",

@@ -556,7 +556,11 @@ def _times_confirm(
 
 
 def _clock(step: str, legs: Iterable[Timeline]) -> list[Verdict]:
-    """The first text comes no sooner than the server itself was done with the prompt."""
+    """The first text comes no sooner than the server itself was done with the prompt; nothing of
+    files alone."""
+    legs = list(legs)
+    if not legs:
+        return []
     legs = [leg for leg in legs if not leg.clock_off_ms]
     timed = [leg for leg in legs if leg.prompt_ms is not None and leg.ttft_ms is not None]
     if not timed:
