@@ -262,7 +262,7 @@ class GradeSession(Session):
         if not self._graded.has_files():
             raise ConfigError(
                 f"{settings.sources['grade']}: {directory} has none of the lab's files "
-                "(health.json, sse_raw.txt, ttft.json ...): there is nothing to grade"
+                "(health.json, sse_raw.txt, ttft.json): there is nothing to grade"
             )
         self.basis = self._graded.level
 
