@@ -7,6 +7,8 @@ and does not know what the steps need.
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -207,30 +209,53 @@ def _is_refusal(recording: Recording) -> bool:
     return named and derive(recording).error is not None
 
 
+def _refused_in(recording: Recording) -> str:
+    """The words of a refusal. FastAPI's repeat the whole request behind what they complain of."""
+    text = recording.body.decode("utf-8", "replace")
+    try:
+        details = json.loads(text)["detail"]
+        return " ".join(f"{one['loc'][-1]}: {one['msg']}" for one in details)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return text
+
+
+def _wants_model(words: str) -> bool:
+    return "model" in words and re.search("required|missing|must", words, re.I) is not None
+
+
 def _with_stream(client: Client, found: Capabilities) -> Capabilities:
     """What one short stream shows; asked again elsewhere where the API is not there, and without
     what the server refuses."""
     dialect, number = found.dialect, 0
     if dialect.api_path is None:
         dialect = replace(dialect, api_path=_path_of_the_chat(client))
-    for refused in _WITHOUT:
-        for _ in MAX_TOKENS_NAMES:
-            number += 1
-            spoken = replace(dialect, refused=refused)
-            recording = client.speaking(spoken).record(
-                QUESTION, LOOK_TOKENS, False, label=f"{CAPABILITIES}/stream-{number}"
-            )
-            if not _is_refusal(recording) or MAX_TOKENS_NAMES[0].encode() not in recording.body:
-                break
-            dialect = replace(dialect, max_tokens_name=MAX_TOKENS_NAMES[1])
+    guesses = iter(_WITHOUT[1:])
+    while True:
+        number += 1
+        recording = client.speaking(dialect).record(
+            QUESTION, LOOK_TOKENS, False, label=f"{CAPABILITIES}/stream-{number}"
+        )
         if not _is_refusal(recording):
             break
+        named = _refused_in(recording)
+        more = [name for name in _WITHOUT[-1] if name in named and name not in dialect.refused]
+        if MAX_TOKENS_NAMES[0] in named and dialect.max_tokens_name == MAX_TOKENS_NAMES[0]:
+            dialect = replace(dialect, max_tokens_name=MAX_TOKENS_NAMES[1])
+        elif more:  # one by one, as it complains of them
+            dialect = replace(dialect, refused=(*dialect.refused, *more))
+        elif _wants_model(named) and dialect.model is None:
+            break
+        else:  # it names none
+            guess = next(guesses, None)
+            if guess is None:
+                break
+            dialect = replace(dialect, refused=guess)
     timeline = derive(recording)
     if timeline.error is not None:
-        return replace(found, stream_error=timeline.error)
+        return replace(found, dialect=dialect, stream_error=timeline.error)
     return replace(
         found,
-        dialect=spoken,
+        dialect=dialect,
         timings=bool(timeline.timings),
         usage=bool(timeline.usage),
         cached_tokens=timeline.cache_n is not None,

@@ -44,7 +44,8 @@ def hold_of(timeline: Timeline, piece: int) -> Cause | None:
     """The same, where it made a good share of the moment of this piece of the answer. Clumps come
     all the way, and make a little of every moment."""
     held = measure(timeline)
-    at = piece - len(timeline.pieces)  # the answer's are the last
+    # The answer's are the last of all.
+    at = piece if piece < 0 else piece - len(timeline.pieces)
     made = held.shape != "clumps" and held.made(at, timeline.pieces[piece].t_ms)
     return hold(timeline) if made else None
 

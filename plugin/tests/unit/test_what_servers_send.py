@@ -395,3 +395,9 @@ def test_a_clock_that_disagrees_blames_nobody(off_ms: float) -> None:
                 "inconclusive",
                 "clock-off",
             )
+
+
+def test_a_hold_is_looked_for_at_any_piece() -> None:
+    """An answer without a sentence's end has its last piece as the moment."""
+    timeline = read(*(text("w ") for _ in range(12)), STOP, DONE)
+    assert [causes.hold_of(timeline, at) for at in (0, 5, 11, -1)] == [None] * 4
