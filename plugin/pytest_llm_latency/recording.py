@@ -186,8 +186,7 @@ def _moment_or_none(value: Any) -> float | None:
 
 
 def _difference(value: Any) -> float:
-    sign = -1.0 if isinstance(value, (int, float)) and value < 0 else 1.0
-    return sign * _moment(value * sign if isinstance(value, (int, float)) else value)
+    return -_moment(-value) if isinstance(value, (int, float)) and value < 0 else _moment(value)
 
 
 def _moment(value: Any) -> float:

@@ -182,8 +182,8 @@ def test_nothing_to_grade(pytester: pytest.Pytester, path: str, words: str) -> N
 def test_an_own_test_says_that_grading_has_no_server(
     pytester: pytest.Pytester, true_run: Path
 ) -> None:
-    pytester.makepyfile("def test_one(llm_client): pass")
-    result = pytester.runpytest_subprocess(f"--llm-grade={true_run}")
+    path = pytester.makepyfile("def test_one(llm_client): pass")
+    result = pytester.runpytest_subprocess(f"--llm-grade={true_run}", path)
     result.assert_outcomes(errors=1)
     assert "this test measures a server, which a grading (--llm-grade) does not have" in summary(
         result
