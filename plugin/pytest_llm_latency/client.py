@@ -623,7 +623,8 @@ class Client:
             content = response.raw.read(MAX_REPLY_BYTES, decode_content=True)
             if watchdog.fired:
                 raise TimeoutError
-            return Reply(response.status_code, self.scrub(content), _since_ms(started))
+            place = self.scrubbed(response.headers.get("Location", ""))
+            return Reply(response.status_code, self.scrub(content), _since_ms(started), place)
         except NETWORK_ERRORS as error:
             root = _root(error, ambient)
             timed_out = watchdog.fired or _is_timeout(root)

@@ -341,7 +341,7 @@ class GradedLab:
         program = relations.sse_program(self._files.read_bytes("sse.py"))
         if self.index is None:
             self._extra["sse"] = [program]
-            return SseResult(by_lines(raw), chunks, derive(_by_hand(raw)), timed=False)
+            return SseResult(relations.by_events(raw), chunks, derive(_by_hand(raw)), timed=False)
         result = self._derived("sse", results.sse_result)
         lines = sse.chunk_lines(map(asdict, result.chunks))
         self._proven("sse", {"sse_raw.txt": result.raw, CHUNKS: lines}, ("sse.py",))
@@ -517,7 +517,7 @@ class GradedLab:
 def _by_hand(raw: bytes) -> Recording:
     """A raw stream that was saved without times."""
     request = Request("POST", "", {}, {})
-    reads = (sse.Read(0.0, by_lines(raw)),)
+    reads = (sse.Read(0.0, relations.by_events(raw)),)
     return Recording("sse/stream", request, 200, (), None, None, reads, End("eof", 0.0))
 
 
@@ -534,13 +534,6 @@ def check_spans(cases: Any) -> dict[str, LogSpan]:
             where = f"{RUN_FILE}: log_span"
             spans[str(case.get("name"))] = check(LogSpan, case["log_span"], where)
     return spans
-
-
-def by_lines(raw: bytes) -> bytes:
-    """A raw stream in which every `data` line is an event of its own, as the lab reads it: a
-    directory made by hand may lack the blank lines."""
-    lines = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    return b"".join(line + b"\n\n" for line in lines if line)
 
 
 def first_difference(found: Any, expected: Any, where: str) -> str | None:

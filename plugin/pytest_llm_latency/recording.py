@@ -17,6 +17,7 @@ from .sse import Read, json_text
 
 FORMAT = "pytest-llm-latency/recording"
 VERSION = 2
+READING = 2  # by which rules bytes are read: 1 are those of before
 
 EndKind = Literal["eof", "closed", "broken", "deadline"]
 END_KINDS = ("eof", "closed", "broken", "deadline")
@@ -56,7 +57,9 @@ class Recording:
     less than `jitter_ms` apart the reader cannot say more than that (0: not known). For
     `cpu_wait_ms` in all it had work and no core to do it on: so late a stamp may be (None: the
     system does not say). By another clock of the system, which counts while it sleeps, too, it
-    took `clock_off_ms` longer than by ours, or (negative) less; 0: the two agree.
+    took `clock_off_ms` longer than by ours, or (negative) less; 0: the two agree. `reading` is 1
+    where its numbers were derived before reasoning was told from text, and counts and repeated
+    text were looked for: they are derived so again.
     """
 
     label: str
@@ -70,6 +73,7 @@ class Recording:
     jitter_ms: float = 0.0
     cpu_wait_ms: float | None = None
     clock_off_ms: float = 0.0
+    reading: int = READING
 
     @property
     def body(self) -> bytes:
@@ -79,11 +83,13 @@ class Recording:
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to a plain question: status, body bytes, and how long it took (ms)."""
+    """The answer to a plain question: status, body bytes, how long it took (ms), and where a
+    redirect points ("": nowhere)."""
 
     status: int
     body: bytes
     took_ms: float
+    location: str = ""
 
     def json(self) -> Any:
         """The body as JSON, None where it is none."""
@@ -112,6 +118,7 @@ def dump(recording: Recording) -> str:
         "jitter_ms": recording.jitter_ms,
         "cpu_wait_ms": recording.cpu_wait_ms,
         "clock_off_ms": recording.clock_off_ms,
+        "reading": recording.reading,
     }
     end = {
         "end": recording.end.kind,
@@ -169,6 +176,7 @@ def load(text: str, where: str) -> Recording:
             cpu_wait_ms=_moment_or_none(head["cpu_wait_ms"]),
             # Recordings of before do not have it.
             clock_off_ms=_difference(head.get("clock_off_ms", 0.0)),
+            reading=READING if head.get("reading") == READING else 1,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{where}: not a whole recording: {error!r}") from None

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 DEFAULT_URL = os.environ.get("LLM_URL", "http://127.0.0.1:8080")
 DEFAULT_MODEL = os.environ.get("LLM_MODEL")
@@ -43,12 +43,18 @@ WORDS_SHOWN_AT_MOST = 500
 FAILED = frozenset(
     ("error", "network_error", "insufficient_system_resource", "abort", "aborted", "failed")
 )
-REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
+REASONING_FIELDS = (
+    "reasoning_content", "reasoning", "reasoning_details", "reasoning_text", "thinking",
+    "thinking_blocks",
+)  # fmt: skip
+# Less text than this may begin with itself by chance: "1", "11", "111".
+REPEATED_CHARACTERS_AT_LEAST = 12
 
 _DONE_BYTES = DONE.encode("ascii")
 _VERSION = re.compile(r"v\d\w*")  # of an API, in a path: v1, v4, v1beta
 _MESSAGES = ("message", "msg", "detail", "error_message", "error_msg", "status_msg", "reason")
 _NO_WORDS = frozenset(("", "0", "none", "null", "false", "ok", "success", "200"))
+_INNER = ("text", "thinking", "content", "parts", "value")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
@@ -90,7 +96,7 @@ class Decoder:
     Follows "Interpreting an event stream" of the WHATWG HTML standard: lines end with CRLF,
     LF or CR; one leading byte order mark is dropped; a line that starts with a colon is a
     comment; several `data` lines make one event; an event without data is none; an event
-    that is not closed by a blank line is discarded (`unended` has it). Bytes that are not UTF-8
+    that is not closed by a blank line is discarded (see `end`). Bytes that are not UTF-8
     become U+FFFD. Beyond the standard, a field named `error` is the data of an event of that type:
     llama.cpp sent its failures so until 2025, and one that is passed over is a stream cut short.
     """
@@ -130,12 +136,9 @@ class Decoder:
                 self._field(line)
         return events
 
-    @property
-    def unended(self) -> str | None:
-        """The data of the event under way, which no blank line has ended; None: there is none."""
-        rest = bytes(self._buffer)
-        last = [_value(rest[5:])] if rest.startswith(b"data:") else []
-        return "\n".join(self._data + last) if self._data or last else None
+    def end(self) -> Event | None:
+        """At the end of the body: the event that no blank line has ended; None: there is none."""
+        return next(iter(self.feed(b"\n\n")), None)
 
     def _without_bom(self, data: bytes) -> bytes:
         """Without the byte order mark; nothing while the bytes so far could still become one."""
@@ -226,6 +229,13 @@ class StreamFailure(RuntimeError):
     """The server answered with an error, or with something that is no event stream."""
 
 
+class Reported(StreamFailure):
+    """The server reports a failure inside the stream."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"the server reports inside the stream: {words}")
+
+
 class NoBlankLines(StreamFailure):
     """Its events are not ended by blank lines, so that they run into one."""
 
@@ -249,6 +259,23 @@ def timed_events(
             yield read.t_ms, event
 
 
+def all_events(reads: Sequence[Read]) -> Iterator[tuple[float, Event]]:
+    """`timed_events` of a body that was read to its end: with the last event, though no blank line
+    has ended it, where it is whole. Many clients read it."""
+    decoder = Decoder()
+    yield from timed_events(reads, decoder)
+    last = decoder.end()
+    if last is not None and is_whole(last):
+        yield reads[-1].t_ms, last
+
+
+def is_whole(event: Event) -> bool:
+    """Whether an event that no blank line has ended was not cut off, either."""
+    if event.type == "error" or is_done(event):
+        return True
+    return _object(event.data) is not None or _several(event.data) is not None
+
+
 def is_done(event: Event) -> bool:
     """Whether it is the end of a stream: `[DONE]`, with or without blanks around it."""
     return event.data.strip() == DONE
@@ -256,46 +283,77 @@ def is_done(event: Event) -> bool:
 
 def chunk_of(event: Event) -> dict[str, Any] | None:
     """The JSON object of an event; None where it is neither a piece nor an end nor an error: one
-    without data, or a named one that is no JSON (`event: ping`). Raises StreamFailure with the
-    server's words where it reports an error, and for data that is no JSON object.
+    without data, or a named one that is no JSON (`event: ping`). Raises Reported with the
+    server's words where it tells of an error, and StreamFailure for data that is no JSON object.
     """
-    if event.type != "error" and not event.data.strip():
-        return None
-    value = _object(event.data)
-    words = error_words(value) if value is not None else None
     if event.type == "error":
-        words = words or shown_words(event.data) or "an event of the type error, without words"
-    if words is not None:
-        raise StreamFailure(f"the server reports inside the stream: {words}")
-    if value is not None:
+        raise Reported(_error_event_words(event.data))
+    if not event.data.strip():
+        return None
+    value = _value_of(event.data)
+    for one in value if isinstance(value, list) else [value]:  # Google's errors stand in a list
+        is_named = event.type != "message"
+        words = error_words(one, is_named) if isinstance(one, dict) else None
+        if words is not None:
+            raise Reported(words)
+    if isinstance(value, dict):
         return value
     if event.type != "message":
         return None
-    lines = event.data.split("\n")
-    if len(lines) > 1 and all(line.strip() == DONE or _object(line) is not None for line in lines):
-        raise NoBlankLines(len(lines))
-    raise StreamFailure(f"an event is not a JSON object: {event.data[:80]!r}")
+    raise _several(event.data) or StreamFailure(
+        f"an event is not a JSON object: {event.data[:80]!r}"
+    )
+
+
+def _error_event_words(data: str) -> str:
+    value = _value_of(data)
+    words = (error_words(value) or _told(value)) if isinstance(value, dict) else None
+    words = words or (value if isinstance(value, str) else data)
+    return shown_words(words) or "an event of the type error, without words"
+
+
+def _several(data: str) -> StreamFailure | None:
+    """What is wrong with data of which each line is an event's by itself, but for a last one that
+    may be cut off; None: it is no such data."""
+    lines = [line for line in data.split("\n") if line.strip()]
+    values = [{} if is_done(Event(line)) else _object(line) for line in lines]
+    if values and values[-1] is None:
+        values.pop()
+    if len(lines) < 2 or not values or None in values:
+        return None
+    for words in filter(None, map(error_words, filter(None, values))):
+        return Reported(words)
+    return NoBlankLines(len(lines))
+
+
+def _value_of(text: str) -> Any:
+    """The value of a JSON text; None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    value = _value_of(text)
     return value if isinstance(value, dict) else None
 
 
-def error_words(value: Mapping[str, Any]) -> str | None:
+def error_words(value: Mapping[str, Any], is_named: bool = False) -> str | None:
     """The server's own words if the payload reports a failure, else None.
 
     In all the forms in which servers and gateways do: `error` or `errors` at the top or in the
     choice, `object` or `type` "error", `error_message` and `error_type`, FastAPI's `detail`, a
     code other than 0 beside a message, a finish reason that is one. Null, false, empty and code 0
-    are no error.
+    are no error; nor are `detail`, `code` and `status` in an event that has a name of its own
+    (`is_named`) and no choices: a queue tells of its places so.
     """
     choice = answer_choice(value)
-    found = next(filter(None, map(_told, (value.get("error"), value.get("errors")))), None)
-    found = found or _told(choice.get("error"))
+    added = mapping(choice, "delta").get("error")
+    places = (value.get("error"), value.get("errors"), choice.get("error"), added)
+    found = next(filter(None, map(_told, places)), None)
+    if value.get("error") is True:
+        found = _message(value) or found
     if found is None and "error" in (value.get("object"), value.get("type")):
         found = _message(value) or _json(value)
     if found is None:
@@ -312,7 +370,7 @@ def error_words(value: Mapping[str, Any]) -> str | None:
         reason = reason.get("type")
     if found is None and isinstance(reason, str) and reason in FAILED:
         found = _message(value) or f"finish_reason {reason!r}"
-    if found is None and not value.get("choices"):
+    if found is None and not value.get("choices") and not is_named:
         found = _without_choices(value)
     return None if found is None else shown_words(found)
 
@@ -392,7 +450,7 @@ def delta(value: Mapping[str, Any]) -> Mapping[str, Any]:
     choice = answer_choice(value)
     for name in ("delta", "message"):
         found = choice.get(name)
-        if isinstance(found, Mapping):
+        if isinstance(found, Mapping) and found:
             return found
         if isinstance(found, str) and found:
             return {"content": found}
@@ -403,6 +461,18 @@ def delta(value: Mapping[str, Any]) -> Mapping[str, Any]:
 def content(value: Mapping[str, Any]) -> str:
     """The text in a chunk; empty for the role chunk and all others without text."""
     return _parts(delta(value).get("content"))[0]
+
+
+class Said(NamedTuple):
+    """The text of a chunk, and whether it came as a `delta`."""
+
+    text: str
+    is_delta: bool = True
+
+
+def said(value: Mapping[str, Any]) -> Said:
+    """The text in a chunk, and how it came."""
+    return Said(content(value), bool(answer_choice(value).get("delta")))
 
 
 def reasoning_field(value: Mapping[str, Any]) -> str | None:
@@ -422,7 +492,7 @@ def _parts(content: Any) -> tuple[str, str]:
         return "".join(text for text, _ in pairs), "".join(thought for _, thought in pairs)
     if not isinstance(content, Mapping):
         return "", ""
-    inner = next((content[n] for n in ("text", "thinking", "content", "parts") if n in content), "")
+    inner = next((content[n] for n in _INNER if n in content), "")
     kind = str(content.get("type") or "text").lower()
     text, thought = _parts(inner)
     if "think" in kind or "reason" in kind or content.get("thought") is True:
@@ -438,19 +508,31 @@ def usage_of(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def repeats(texts: Sequence[str]) -> bool:
     """Whether each text holds all that came before it: a server that sends the answer so far."""
+    if len(texts) < 3 or len(texts[-1]) < REPEATED_CHARACTERS_AT_LEAST:
+        return False
     pairs = list(itertools.pairwise(texts))
     longer = sum(len(after) > len(before) for before, after in pairs)
-    return len(texts) > 2 and 2 * longer > len(pairs) and all(b.startswith(a) for a, b in pairs)
+    return 2 * longer > len(pairs) and all(after.startswith(before) for before, after in pairs)
 
 
-def added(texts: Sequence[str]) -> list[str]:
+def added(chunks: Sequence[Said]) -> list[str]:
     """What each text of a stream adds to those before it: all of it, or, where they hold the
-    answer so far, the new part; a last one that says the whole answer again adds nothing."""
-    if repeats(texts):
-        return [after[len(before) :] for before, after in zip(["", *texts], texts)]
-    if len(texts) > 3 and texts[-1] == "".join(texts[:-1]):
-        return [*texts[:-1], ""]
-    return list(texts)
+    answer so far, the new part. The whole answer once more, as a `message` behind deltas or as a
+    last delta, adds nothing."""
+    has_deltas = any(one.text and one.is_delta for one in chunks)
+    texts = [one.text if one.is_delta or not has_deltas else "" for one in chunks]
+    spoken = [at for at, text in enumerate(texts) if text]
+    words = [texts[at] for at in spoken]
+    if repeats(words):
+        for at, before, after in zip(spoken[1:], words, words[1:]):
+            texts[at] = after[len(before) :]
+    elif (
+        len(words) > 3
+        and len(words[-1]) >= REPEATED_CHARACTERS_AT_LEAST
+        and words[-1] == "".join(words[:-1])
+    ):
+        texts[spoken[-1]] = ""
+    return texts
 
 
 def api_places(url: str) -> tuple[str, tuple[str, ...]]:
@@ -471,6 +553,25 @@ def api_places(url: str) -> tuple[str, tuple[str, ...]]:
     own = base[len(root) :]
     exact = base != url or version == len(parts) - 1
     return root, (own,) if exact else (own, own + "/v1")
+
+
+def redirect_words(status: int, asked: str, location: str) -> str:
+    """Where a redirect points, without what may be secret (a password, a query), and what to do.
+    `asked` is the URL or the path that was asked for."""
+    try:
+        parts = urlsplit(urljoin(asked, location))
+        host = parts.netloc.rpartition("@")[2]
+        target = (f"{parts.scheme}://{host}" if host else "") + parts.path
+    except ValueError:
+        target = location.partition("?")[0]
+    target = shown_words(target).removesuffix("/models")
+    if not location:
+        return f"HTTP {status}: a redirect that names no place to go"
+    return (
+        f"HTTP {status}: {asked} redirects to {target}; a redirect is not followed, "
+        "since the key would follow it. Give the URL that it points to: "
+        f"--llm-url={target.removesuffix(CHAT)}"
+    )
 
 
 def request_body(
@@ -509,11 +610,21 @@ def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
             settings = session.merge_environment_settings(request.url, {}, True, None, None)
             settings["stream"] = True
             started = now()
-            response = session.send(request, timeout=(CONNECT_TIMEOUT_S, GAP_TIMEOUT_S), **settings)
+            response = session.send(
+                request,
+                timeout=(CONNECT_TIMEOUT_S, GAP_TIMEOUT_S),
+                allow_redirects=False,  # the key must not follow a redirect
+                **settings,
+            )
             with response:
                 if response.status_code == 200:
                     yield from read_stream(arrivals(response.raw), started)
                     return
+                if 300 <= response.status_code < 400:
+                    place = response.headers.get("Location", "")
+                    raise StreamFailure(
+                        redirect_words(response.status_code, root + path + CHAT, place)
+                    )
                 if response.status_code not in (404, 405) or path == paths[-1]:
                     words = f"HTTP {response.status_code}: {response.text[:300]}"
                     asked = ", ".join(root + one + CHAT for one in paths)
@@ -545,19 +656,16 @@ def stream(
     finally:
         if raw_out is not None:
             _write_raw(raw_out, b"".join(read.data for read in received))
-    found: list[tuple[float, str]] = []
+    found: list[tuple[float, Said]] = []
     timings: dict[str, Any] = {}
-    for t_ms, event in timed_events(received):
+    for t_ms, event in all_events(received):
         if is_done(event):
             break
         value = chunk_of(event)
-        if value is None:
-            continue
-        text = content(value)
-        if text:
-            found.append((t_ms, text))
-        timings = dict(mapping(value, "timings") or timings)
-    texts = added([text for _, text in found])
+        if value is not None:
+            found.append((t_ms, said(value)))
+            timings = dict(mapping(value, "timings") or timings)
+    texts = added([one for _, one in found])
     pieces = [{"t_ms": t_ms, "text": text} for (t_ms, _), text in zip(found, texts) if text]
     return pieces, received[-1].t_ms if received else 0.0, timings
 

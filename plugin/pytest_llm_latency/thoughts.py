@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 # (what opens a thought, what closes it), by the chat templates and model cards of: DeepSeek R1,
 # Qwen 3 and many others; Claude-like prompts; EXAONE Deep; Seed-OSS; Magistral; Kimi-VL; Command A
-# Reasoning; gpt-oss (harmony); OpenThinker and Skywork o1; MedGemma; Granite 3.2.
+# Reasoning; gpt-oss (harmony); OpenThinker and Skywork o1; Apertus; MedGemma; Gemma 4.
 TAGS = (
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
@@ -24,12 +24,21 @@ TAGS = (
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
     ("<|start|>assistant<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
     ("<unused94>", "<unused95>"),
+    ("<|channel>thought", "<channel|>"),
+)
+# Words that may as well begin an answer, and count only where both are there: Granite's, and what
+# is left of gpt-oss's where its special tokens are dropped.
+WORDS = (
     ("Here is my thought process:", "Here is my response:"),
+    ("Here's my thought process:", "Here's my response:"),
+    ("analysis", "assistantfinal"),
 )
 # A template that ends with the opening tag leaves the closing one alone in the text. A sentence
 # or a channel that stands alone is no mark.
 ALONE = tuple(close for _, close in TAGS if close.startswith(("</", "[/", "◁/", "<|END", "<|end")))
+_QUOTES = "`'\"\u201c\u2018\u00ab"
 # What some models (Hunyuan, OpenThinker, Command A) then put around the answer.
 _WRAPPER = re.compile(r"\s*(<answer>|<response>|<\|begin_of_solution\|>|<\|START_RESPONSE\|>)?\s*")
 
@@ -46,11 +55,13 @@ def thought_in(text: str) -> Thought | None:
     """The reasoning at the start of a text; None: there is none.
 
     A tag counts where the text begins with it; a closing one alone, too, where no opening one
-    stands before it.
+    stands before it. One in quotes is what the text speaks of.
     """
     found = _opened(text, 0)
     if found is None:
-        ends = [(at, tag) for tag in ALONE if (at := text.find(tag)) >= 0 and _alone(text, at, tag)]
+        ends = [
+            (at, tag) for tag in ALONE if (at := _find(text, tag)) >= 0 and _alone(text, at, tag)
+        ]
         if not ends:
             return None
         at, tag = min(ends)
@@ -67,16 +78,25 @@ def thought_in(text: str) -> Thought | None:
 
 def _alone(text: str, at: int, closing: str) -> bool:
     """Whether nothing before `at` opens what is closed there: a text that speaks of the tags."""
-    return all(text.find(one, 0, at) < 0 for one, other in TAGS if other == closing)
+    if text[:at].endswith(tuple(_QUOTES)):
+        return False
+    return all(_find(text[:at], one) < 0 for one, other in TAGS if other == closing)
 
 
 def _opened(text: str, start: int) -> Thought | None:
     begin = len(text) - len(text[start:].lstrip())
-    for opening, closing in TAGS:
-        if text.startswith(opening, begin):
-            at = text.find(closing, begin + len(opening))
-            return Thought(opening, None if at < 0 else at + len(closing))
+    for opening, closing in (*TAGS, *WORDS):
+        if text[begin : begin + len(opening)].lower() == opening.lower():
+            at = _find(text, closing, begin + len(opening))
+            if at >= 0 or (opening, closing) in TAGS:
+                return Thought(opening, None if at < 0 else at + len(closing))
     return None
+
+
+def _find(text: str, tag: str, start: int = 0) -> int:
+    """Where a tag stands, in capitals or not; -1: nowhere."""
+    match = re.compile(re.escape(tag), re.IGNORECASE).search(text, start)
+    return -1 if match is None else match.start()
 
 
 def words(tag: str) -> str:

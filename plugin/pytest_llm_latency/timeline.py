@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import sse
-from .recording import Recording
+from .recording import READING, Recording
 from .sentences import Rule, first_end
 from .thoughts import thought_in
 
@@ -29,6 +29,7 @@ _LONG_RUN = re.compile(r"(.)\1{3,}", re.DOTALL)
 # place; Moonshot's (Kimi); DeepSeek's; Anthropic's, as LiteLLM passes it on.
 _CACHED_DETAILS = ("prompt_tokens_details", "input_tokens_details")
 _CACHED_NAMES = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+_CACHED_SINCE = (*_CACHED_NAMES, "input_tokens_details")
 
 
 @dataclass(frozen=True)
@@ -266,17 +267,18 @@ def _time(mapping: Mapping[str, Any], key: str) -> float | None:
 
 def derive(recording: Recording) -> Timeline:
     """Everything a recording says, by the same rules live and from a file."""
-    texts: list[Piece] = []
+    found: list[tuple[float, int, sse.Said]] = []
     token_ms: list[float] = []
     reasoning_field: str | None = None
     timings: Mapping[str, Any] = {}
     usage: Mapping[str, Any] = {}
     finish_reason: str | None = None
+    unended: str | None = None
     done = no_blank_lines = False
     error = _transport_error(recording)
-    decoder = sse.Decoder()
-    events = sse.timed_events(recording.reads, decoder) if recording.status == 200 else iter(())
-    for t_ms, event in events:
+    is_of_before = recording.reading < READING
+    for t_ms, event, is_ended in _events(recording):
+        unended = None if is_ended else event.data
         if sse.is_done(event):
             done = True
             break
@@ -288,25 +290,21 @@ def derive(recording: Recording) -> Timeline:
             break
         if value is None:
             continue
-        text = sse.content(value)
+        said = sse.said(value)
         reasoned = sse.reasoning_field(value)
         reasoning_field = reasoning_field or reasoned
-        if text or reasoned or sse.delta(value).get("tool_calls"):
+        if said.text or reasoned or sse.delta(value).get("tool_calls"):
             token_ms.append(t_ms)
-        if text:
-            texts.append(Piece(t_ms, text, len(event.data.encode()) + len("data: \n\n")))
+        if said.text:
+            found.append((t_ms, len(event.data.encode()) + len("data: \n\n"), said))
         timings = sse.mapping(value, "timings") or timings
-        usage = sse.usage_of(value) or usage
+        usage = (_plain_usage(value) if is_of_before else sse.usage_of(value)) or usage
         finish_reason = _finish_reason(value) or finish_reason
-    unended = None
-    if not done and error is None and recording.end.kind == "eof":
-        unended = decoder.unended
-        lines = [] if unended is None else unended.split("\n")
-        if len(lines) > 1 and not texts:
-            error, no_blank_lines = str(sse.NoBlankLines(len(lines))), True
-    added = sse.added([piece.text for piece in texts])
-    contents = tuple(replace(one, text=text) for one, text in zip(texts, added) if text)
-    thought = thought_in("".join(piece.text for piece in contents))
+    texts = [said.text for _, _, said in found]
+    added = texts if is_of_before else sse.added([said for _, _, said in found])
+    contents = tuple(Piece(t_ms, text, size) for (t_ms, size, _), text in zip(found, added) if text)
+    whole = "".join(piece.text for piece in contents)
+    thought = None if is_of_before else thought_in(whole)
     prompts = _contents(recording.request.body.get("messages"))
     return Timeline(
         pieces=contents if thought is None else _from(contents, thought.answer_at),
@@ -327,10 +325,28 @@ def derive(recording: Recording) -> Timeline:
         prompt="\n".join(map(str, prompts)),
         prompt_characters=sum(map(_characters, prompts)),
         thought_tag=None if thought is None else thought.tag,
-        repeats=sse.repeats([piece.text for piece in texts]),
+        repeats=sse.repeats(texts),
         unended=None if unended is None else unended[:80],
         no_blank_lines=no_blank_lines,
     )
+
+
+def _events(recording: Recording) -> Iterator[tuple[float, sse.Event, bool]]:
+    """(t_ms, event, whether a blank line has ended it) of all events of an answer."""
+    if recording.status != 200:
+        return
+    decoder = sse.Decoder()
+    for t_ms, event in sse.timed_events(recording.reads, decoder):
+        yield t_ms, event, True
+    last = decoder.end() if recording.end.kind == "eof" else None
+    if last is not None and sse.is_whole(last):
+        yield recording.reads[-1].t_ms, last, False
+
+
+def _plain_usage(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The counts of a chunk where recordings of before were looked through for them."""
+    counts = sse.mapping(value, "usage")
+    return {name: counts[name] for name in counts if name not in _CACHED_SINCE}
 
 
 def _from(pieces: Sequence[Piece], start: int | None) -> tuple[Piece, ...]:
@@ -381,7 +397,9 @@ def _characters(content: Any) -> int:
 
 def _transport_error(recording: Recording) -> str | None:
     if recording.status is not None and 300 <= recording.status < 400:
-        return _redirect_words(recording)
+        headers = {name.lower(): value for name, value in recording.response_headers}
+        asked, place = recording.request.path, headers.get("location", "")
+        return sse.redirect_words(recording.status, asked, place)
     if recording.status is not None and recording.status != 200:
         return f"HTTP {recording.status}: {_body_words(recording.body)}"
     if recording.end.kind in ("broken", "deadline"):
@@ -389,7 +407,7 @@ def _transport_error(recording: Recording) -> str | None:
     if (
         recording.status == 200
         and recording.end.kind != "closed"
-        and b"data:" not in recording.body
+        and not any(field in recording.body for field in (b"data:", b"error:"))
     ):
         return f"the answer is no event stream: {_body_words(recording.body)}"
     return None
@@ -403,20 +421,6 @@ def _body_words(body: bytes) -> str:
         value = None
     words = sse.error_words(value) if isinstance(value, dict) else None
     return words or text[:200] or "(empty body)"
-
-
-def _redirect_words(recording: Recording) -> str:
-    """Where a redirect points, without a query, which may hold a secret, and what to do."""
-    headers = {name.lower(): value for name, value in recording.response_headers}
-    target = sse.shown_words(headers.get("location", "").partition("?")[0])
-    if not target:
-        return f"HTTP {recording.status}: a redirect that names no place to go"
-    asked = recording.request.path
-    return (
-        f"HTTP {recording.status}: {asked} redirects to {target}; a redirect is not followed, "
-        "since the key would follow it. Give the URL that it points to: "
-        f"--llm-url={target.removesuffix(sse.CHAT)}"
-    )
 
 
 def _finish_reason(value: Mapping[str, Any]) -> str | None:

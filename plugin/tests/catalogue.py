@@ -40,6 +40,8 @@ NO_SENTENCES = {
     *("llm-latency: {name}:", "{numbers} in {phase}", "page {page}"),
     "{prompt_number} tokens processed, ",
     " ({tokens_after_close_number} more tokens)",
+    # what models write
+    *("Here's my thought process:", "Here's my response:"),
     # sse.py's own terminal, and what it asks
     *("What should a new patient bring?", "sse.py: {url_word}: {error}"),
     "You are a clinic phone assistant. Answer in one short sentence.",

@@ -147,6 +147,7 @@ def wait_for_url(
         sse.pause(max(POLL_S, 0.1))
     sample: str | None = None
     refused: Reply | None = None
+    moved: Reply | None = None
     asked: list[str] = []
     for path in client.api_paths:
         models = client.get(f"{path}/models")
@@ -159,6 +160,7 @@ def wait_for_url(
         if isinstance(answer, dict) and (chat.status in (400, 422) or "choices" in answer):
             return
         refused = refused or next((r for r in (models, chat) if r.status in (401, 403)), None)
+        moved = moved or next((r for r in (models, chat) if 300 <= r.status < 400), None)
         sample = sample or models.body[:60].decode("utf-8", "replace").strip().replace("\n", " ")
         found = "no model list" if models.status == 200 else f"HTTP {models.status}"
         asked.append(f"GET {path}/models gives {found}")
@@ -166,6 +168,8 @@ def wait_for_url(
     if refused is not None:
         gave = "refuses the API key" if client.has_key else "wants an API key"
         raise ServerError(f"{base_url} {gave} (HTTP {refused.status}); give one with {key_words}")
+    if moved is not None:
+        raise ServerError(sse.redirect_words(moved.status, base_url, moved.location))
     raise ServerError(
         f"{base_url} is not an LLM server: {', '.join(asked)} ({sample!r}); --llm-url takes the "
         "base URL that an OpenAI client is given"

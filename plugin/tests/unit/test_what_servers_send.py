@@ -50,7 +50,8 @@ def read(*events: str) -> Timeline:
 FAILURES: dict[str, tuple[str, str]] = {
     "error at the top": (event({"error": {"message": "out of memory", "code": 500}}), "out of memory"),
     "error as text": (event({"error": "model crashed"}), "model crashed"),
-    "error true": (event({"error": True, "message": "x"}), "without words"),
+    "error true": (event({"error": True, "message": "out of luck"}), "out of luck"),
+    "error true alone": (event({"error": True}), "without words"),
     "error as a list": (event({"error": [{"message": "first"}]}), "first"),
     "errors (Cloudflare)": (event({"success": False, "errors": [{"code": 7003, "message": "no route"}]}), "no route"),
     "in the choice (OpenRouter)": (event({"choices": [{"index": 0, "delta": {}, "finish_reason": "error", "error": {"code": 502, "message": "provider gone"}}]}), "provider gone"),
