@@ -19,7 +19,10 @@ from . import sse
 _SIZE = re.compile(rb"[ \t]*0*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 _LONGEST_LINE_BYTES = 65536
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-_NO_ENCODING = frozenset(("", "identity", "none", "utf-8", "utf8", "text", "binary", "8bit"))
+# Content codings by IANA's registry; any other name ("none", "utf-8", "chunked") says of none.
+_ENCODINGS = frozenset(
+    ("aes128gcm", "br", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "pack200-gzip", "zstd")
+)
 _PART_BYTES = 1024 * 1024  # of a decompressed read at a time: a bomb goes off in small parts
 
 
@@ -131,9 +134,10 @@ def _deflate_bits(data: bytes) -> int:
 
 def encodings(header: str) -> list[str]:
     """The codings that a Content-Encoding says were applied, in their order; what names none
-    ("none", "utf-8", set to keep others from compressing) is left out, as every client does."""
+    ("none", "utf-8", set to keep others from compressing; "chunked") is left out, as every client
+    does."""
     names = [name.strip().lower().removeprefix("x-") for name in header.split(",")]
-    return [name for name in names if name not in _NO_ENCODING]
+    return [name for name in names if name in _ENCODINGS]
 
 
 class _StampedIO(io.RawIOBase):

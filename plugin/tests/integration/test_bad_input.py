@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from scripted import Connection, Request, end_events, serving, text_event
 
+from pytest_llm_latency import sse
 from pytest_llm_latency.errors import ConfigError
 from pytest_llm_latency.plan import Plan
 from pytest_llm_latency.server.own import own_command
@@ -187,6 +189,32 @@ def test_what_is_no_llm_server(lab: Run, status: str, body: str, words: str) -> 
     with serving(answering(status, body)) as server:
         result = lab(f"--llm-url={server.base_url}", "-k", "server", own_server=False)
     assert words in setup_error(result)
+
+
+def test_a_redirect_is_named_and_not_followed(
+    lab: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLM_API_KEY", "correct-horse")
+
+    def redirect(connection: Connection, request: Request) -> None:
+        connection.send(
+            "HTTP/1.1 301 Moved Permanently\r\nContent-Length: 0\r\n"
+            f"Location: https://me:battery@elsewhere.example{request.target}?t=battery\r\n\r\n"
+        )
+
+    with serving(redirect) as server:
+        result = lab(f"--llm-url={server.base_url}", "-k", "sse", own_server=False)
+        program = Path(sse.__file__)
+        command = [sys.executable, str(program), "--url", server.base_url]
+        done = subprocess.run(
+            command, cwd=pytester.path, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 1
+    for told in (setup_error(result), done.stderr):
+        assert "redirects to https://elsewhere.example/v1" in told
+        assert "--llm-url=https://elsewhere.example/v1" in told
+        assert "battery" not in told
+        assert "Traceback" not in told
 
 
 def test_a_wrong_key_and_the_right_one(

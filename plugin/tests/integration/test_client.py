@@ -337,7 +337,7 @@ def test_what_cannot_be_read_is_named(answer: str, words: str) -> None:
     assert recording.end.detail.startswith(f"the answer cannot be read: {words}")
 
 
-@pytest.mark.parametrize("encoding", ["none", "identity", "UTF-8", "", "identity, none", "gzip", "X-GZIP", "identity, gzip", "deflate", "raw deflate", "gzip, gzip"])  # fmt: skip
+@pytest.mark.parametrize("encoding", ["none", "chunked", "null", "utf-8; q=1", "identity", "UTF-8", "", "identity, none", "gzip", "X-GZIP", "identity, gzip", "deflate", "raw deflate", "gzip, gzip"])  # fmt: skip
 def test_encodings_as_servers_name_them(encoding: str) -> None:
     body = ANSWER
     for name in encoding.lower().split(", "):
