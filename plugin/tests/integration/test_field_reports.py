@@ -26,6 +26,7 @@ from pytest_llm_latency.results import cancel_case, usable
 from pytest_llm_latency.server.ways import wait_for_url
 from pytest_llm_latency.slots import Poll, answer_of
 from pytest_llm_latency.sse import MESSAGES, Read
+from pytest_llm_latency.steps import CONTROL_TOKENS
 from pytest_llm_latency.timeline import Timeline, derive
 
 from .conftest import Run, summary
@@ -445,7 +446,7 @@ def test_28_ik_llama_1929_the_next_request_suffers(lab: Run) -> None:
 
     def script(connection: Connection, request: Request) -> None:
         body = request.body or {}
-        is_next = body.get("max_tokens") == 8 and len(body["messages"]) == 2
+        is_next = body.get("max_tokens") == CONTROL_TOKENS and len(body["messages"]) == 2
         if is_next:
             connection.head()
             connection.send(event({"error": {"message": "slot unavailable"}}))

@@ -12,6 +12,8 @@ from typing import Any
 from proxy import Events, Proxy
 from scripted import Request
 
+from pytest_llm_latency.steps import CONTROL_TOKENS
+
 STREAMED = frozenset(("sse", "ttft", "prefill", "cache", "sentence", "cancel"))
 
 
@@ -328,7 +330,7 @@ def refusing(target: str, status: int, words: str) -> Callable[[Request], tuple[
 
 def next_refused(request: Request) -> tuple[int, Any] | None:
     body = request.body or {}
-    if body.get("stream") and body["max_tokens"] == 8 and body["messages"][-1]["content"] != "hi":
+    if body.get("stream") and body["max_tokens"] == CONTROL_TOKENS:
         return 503, {"error": {"message": "still busy with the call before", "code": 503}}
     return None
 
