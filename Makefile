@@ -6,8 +6,10 @@ PYTHON ?= python3
 lab: .venv/lab.installed
 	.venv/lab/bin/python -m pytest -v
 
+# Two at a time; what was measured beside another test, and failed, is measured once more alone.
 test: .venv/test.installed
-	.venv/test/bin/python -m pytest plugin/tests
+	.venv/test/bin/python -m pytest plugin/tests -n 2 --dist worksteal || \
+	  .venv/test/bin/python -m pytest plugin/tests --last-failed
 
 zoo: .venv/test.installed .venv/litellm.installed
 	LITELLM=$(CURDIR)/.venv/litellm/bin/litellm .venv/test/bin/python -m pytest plugin/tests -m zoo

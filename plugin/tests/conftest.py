@@ -42,6 +42,16 @@ def clean_environment(
     monkeypatch.setenv("LLM_LANG", "en")
     monkeypatch.setenv("LLM_SERVER_ARGS", " ".join(ONE_THREAD))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    # The other plugins that are installed here take as long to import as a short lab takes.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_timeout,pytest_order,pytest_llm_latency.plugin")
+
+
+@pytest.fixture
+def every_plugin(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pytest that a test starts finds its plugins by itself, as a user's does."""
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    monkeypatch.delenv("PYTEST_PLUGINS")
 
 
 @pytest.fixture(scope="session")

@@ -488,6 +488,7 @@ def test_two_targets(lab: Run, serve: Callable[..., str], pytester: pytest.Pytes
 
 
 @pytest.mark.zoo
+@pytest.mark.usefixtures("every_plugin")
 def test_two_targets_get_a_worker_each(
     lab: Run, serve: Callable[..., str], slow_gguf: Path
 ) -> None:

@@ -60,15 +60,18 @@ def grade(directory: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def true_run(tmp_path_factory: pytest.TempPathFactory, tiny_gguf: Path) -> Path:
     """The directory of a real run."""
-    directory = tmp_path_factory.mktemp("true") / "llm"
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "pytest", "--pyargs", "test_llm_latency", "-p", "no:cacheprovider",
-            f"--llm-gguf={tiny_gguf}", "--llm-server=local", "--llm-server-args=-t 1",
-            f"--llm-artifacts={directory}",
-        ],
-        cwd=directory.parent, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    for _ in range(3):  # a busy machine may leave a run undecided; this one must be decided
+        directory = tmp_path_factory.mktemp("true") / "llm"
+        done = subprocess.run(
+            [
+                sys.executable, "-m", "pytest", "--pyargs", "test_llm_latency", "-p", "no:cacheprovider",
+                f"--llm-gguf={tiny_gguf}", "--llm-server=local", "--llm-server-args=-t 1",
+                f"--llm-artifacts={directory}",
+            ],
+            cwd=directory.parent, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if "8 passed" in done.stdout or "broken" in done.stdout:
+            break
     assert "8 passed" in done.stdout, done.stdout
     return directory
 

@@ -14,6 +14,7 @@ import pytest
 from .conftest import Run, summary
 
 Artifact = Callable[[str], Any]
+pytestmark = pytest.mark.usefixtures("every_plugin")
 ENDED = "the stream has its end"
 
 

@@ -153,6 +153,7 @@ def test_a_junit_file_has_every_number(lab: Run, pytester: pytest.Pytester) -> N
 
 
 @pytest.mark.zoo
+@pytest.mark.usefixtures("every_plugin")
 def test_pytest_html_shows_verdicts_and_numbers(lab: Run, pytester: pytest.Pytester) -> None:
     assert lab("--html=found.html", "--self-contained-html", "-k", "ttft").ret == 0
     text = (pytester.path / "found.html").read_text("utf-8")
@@ -176,6 +177,7 @@ def test_a_grading_has_a_summary_of_its_own(
 
 
 @pytest.mark.zoo
+@pytest.mark.usefixtures("every_plugin")
 def test_every_target_has_its_summary(
     lab: Run, bursting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

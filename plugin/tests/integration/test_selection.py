@@ -27,6 +27,7 @@ def test_collect_only_starts_and_says_nothing(lab: Run, pytester: pytest.Pyteste
     assert not (pytester.path / "voice").exists()
 
 
+@pytest.mark.usefixtures("every_plugin")
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
 def test_the_order_holds_under_randomly(lab: Run, seed: str) -> None:
     assert collected(lab("--co", "-q", f"--randomly-seed={seed}")) == list(STEPS)
@@ -67,6 +68,7 @@ def test_last_failed_runs_the_failed_step_alone(
     pytester.runpytest_subprocess(*args, "--lf").assert_outcomes(passed=1)
 
 
+@pytest.mark.usefixtures("every_plugin")
 def test_xdist_is_refused_with_a_reason_and_the_rest_of_the_suite_runs(
     pytester: pytest.Pytester,
 ) -> None:
@@ -79,10 +81,12 @@ def test_xdist_is_refused_with_a_reason_and_the_rest_of_the_suite_runs(
     assert not (pytester.path / "voice").exists()
 
 
+@pytest.mark.usefixtures("every_plugin")
 def test_an_unrelated_suite_sees_nothing_of_the_plugin(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_one(): pass")
     for args in ((), ("-v",), ("-n", "1"), ("--fixtures-per-test",)):
         result = pytester.runpytest_subprocess(*args)
+        assert result.ret == 0
         assert "LLM" not in summary(result)
         assert "llm-latency:" not in summary(result)
     assert not (pytester.path / "voice").exists()
