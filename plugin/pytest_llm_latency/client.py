@@ -154,8 +154,8 @@ class Exchange:
     """One streamed request: `send` yields its reads, `recording` is there afterwards.
 
     `close_at_ms` closes the connection at that moment, whatever the stream is doing;
-    `close_on_piece` right after the read with the first piece of text. `on_piece` is called
-    once, after that read. `closed_at` is the `sse.now()` of the close.
+    `close_on_token` right after the read with the first token (of text, or of reasoning).
+    `on_token` is called once, after that read. `closed_at` is the `sse.now()` of the close.
     """
 
     def __init__(
@@ -163,17 +163,17 @@ class Exchange:
         client: Client,
         label: str,
         close_at_ms: float | None = None,
-        close_on_piece: bool = False,
-        on_piece: Callable[[], None] | None = None,
+        close_on_token: bool = False,
+        on_token: Callable[[], None] | None = None,
     ) -> None:
         self.recording: Recording | None = None
-        self._close_on_piece = close_on_piece
-        self._on_piece = on_piece
+        self._close_on_token = close_on_token
+        self._on_token = on_token
         self.closed_at = 0.0
         self._client = client
         self._label = client.prefix + label
         self._close_at_ms = close_at_ms
-        self._piece_seen = _PieceWatch() if close_on_piece or on_piece else None
+        self._token_seen = _TokenWatch() if close_on_token or on_token else None
         self._stamps = _Stamps()
 
     @property
@@ -270,12 +270,12 @@ class Exchange:
             size += len(read.data)
             read = sse.Read(read.t_ms, self._client.scrub(read.data))
             yield read
-            if self._piece_seen is None or self._piece_seen.seen:
+            if self._token_seen is None or self._token_seen.seen:
                 continue
-            if self._piece_seen.feed(read.data):
-                if self._on_piece is not None:
-                    self._on_piece()
-                if self._close_on_piece:
+            if self._token_seen.feed(read.data):
+                if self._on_token is not None:
+                    self._on_token()
+                if self._close_on_token:
                     return
 
     def _wait_s(self, deadline_s: float) -> float:
@@ -299,8 +299,8 @@ class Exchange:
             return self._total_deadline()
         if sum(len(read.data) for read in reads) > limit:
             return self._end("broken", f"more than {limit:,} bytes: reading stopped")
-        seen = self._piece_seen is not None and self._piece_seen.seen
-        closed = (seen and self._close_on_piece) or self._close_is_due()
+        seen = self._token_seen is not None and self._token_seen.seen
+        closed = (seen and self._close_on_token) or self._close_is_due()
         return self._end("closed" if closed else "eof")
 
     def _total_deadline(self) -> End:
@@ -414,19 +414,19 @@ def shown(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in hidden}
 
 
-class _PieceWatch:
-    """Says when the first piece of text has arrived."""
+class _TokenWatch:
+    """Says when the first token has arrived: text, or reasoning."""
 
     def __init__(self) -> None:
         self.seen = False
         self._decoder = sse.Decoder()
 
     def feed(self, data: bytes) -> bool:
-        """Take the next bytes; say whether a piece has come."""
+        """Take the next bytes; say whether a token has come."""
         for event in self._decoder.feed(data):
             with contextlib.suppress(sse.StreamFailure):
                 value = None if sse.is_done(event) else sse.chunk_of(event)
-                self.seen = self.seen or (value is not None and bool(sse.content(value)))
+                self.seen = self.seen or (value is not None and sse.is_token(value))
         return self.seen
 
 
@@ -645,7 +645,7 @@ class Client:
         *,
         label: str | None = None,
         close_at_ms: float | None = None,
-        close_on_piece: bool = False,
+        close_on_token: bool = False,
     ) -> Recording:
         """Ask, read the stream to its end (or close it, see `Exchange`), return the recording.
 
@@ -653,7 +653,7 @@ class Client:
         """
         label = label or f"own/{next(self._numbers)}"
         body = sse.request_body(messages, max_tokens, cache_prompt)
-        return Exchange(self, label, close_at_ms, close_on_piece).run(body)
+        return Exchange(self, label, close_at_ms, close_on_token).run(body)
 
     def stream(
         self,

@@ -218,7 +218,7 @@ class GradedLab:
             for one in judged
             if one.relation in known
             or one.outcome != "not measurable"
-            or one.relation not in relations.SUPPORTING
+            or not relations.is_supporting(one.relation)
         ]
         expected = json.loads(json.dumps([asdict(verdict) for verdict in judged]))
         difference = first_difference(found, expected, f"{RUN_FILE}: verdicts")

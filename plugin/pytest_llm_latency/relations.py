@@ -85,6 +85,11 @@ class Verdict:
         return lines
 
 
+def is_supporting(relation: str) -> bool:
+    """Whether a relation only supports others of its step."""
+    return relation in SUPPORTING or relation.split()[:2] == ["prompt_n", "grows"]
+
+
 def _verdict(
     step: str, relation: str, holds: bool, numbers: str, cause: Cause | None = None
 ) -> Verdict:

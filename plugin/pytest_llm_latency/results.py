@@ -659,7 +659,9 @@ def cancel_case(
         late = phase == "generation" and speed in ("late", "the rest")
         if stop == "stopped" and proof == "time" and not _is_controlled(beside):
             stop = "unknown"  # it may have become faster since
-        if line is not None and stop != "ran on" and speed != "the rest":
+        # (In prefill the rest of the prompt takes its time, too.)
+        ran_all = phase == "generation" and speed == "the rest"
+        if line is not None and stop != "ran on" and not ran_all:
             stop, proof = "stopped", "log"
     return CancelCase(
         name=name,
@@ -816,7 +818,7 @@ def cancel_result(
         unwatched=unwatched,
         log_source=log_source,
         log_line=contract.log_line,
-        next_error=_error(_leg(recordings, CANCEL_NEXT)),
+        next_error=_unanswered(_leg(recordings, CANCEL_NEXT)),
     )
 
 
@@ -903,11 +905,15 @@ def token_count(reply: Reply) -> int | None:
     return len(tokens) if isinstance(tokens, list) else None
 
 
-def _error(recording: Recording) -> str | None:
+def _unanswered(recording: Recording) -> str | None:
+    """Why a request was not answered; None: it was. One whose few tokens were all spent on
+    reasoning was."""
     try:
         usable(recording)
     except (StreamError, ConfigError) as error:
-        return str(error)
+        timeline = derive(recording)
+        answered = timeline.error is None and not timeline.cut_short and timeline.token_ms
+        return None if answered else str(error)
     return None
 
 

@@ -22,7 +22,7 @@ from .language import language
 from .numbers import Number, numbers
 from .options import Settings
 from .plan import Plan
-from .relations import FAILING, JUDGES, SUPPORTING, Verdict, told_apart, upstream_words
+from .relations import FAILING, JUDGES, Verdict, is_supporting, told_apart, upstream_words
 from .report import ci, is_page
 from .report.inert import inert
 from .report.terminal import Lines, write_summary
@@ -150,7 +150,7 @@ class Session:
             pytest.fail("\n".join(lines), pytrace=False)
         unproven = [v for v in verdicts if v.outcome != "holds"]
         alone = len(unproven) == len(verdicts)
-        if unproven and (alone or not all(v.relation in SUPPORTING for v in unproven)):
+        if unproven and (alone or not all(is_supporting(v.relation) for v in unproven)):
             pytest.skip("; ".join(inert(say(v.cause.sentence)) for v in unproven if v.cause))
 
     def begin(self, step: str, test: str) -> None:

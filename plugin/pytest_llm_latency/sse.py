@@ -483,6 +483,11 @@ def reasoning_field(value: Mapping[str, Any]) -> str | None:
     return next((name for name in REASONING_FIELDS if found.get(name)), None)
 
 
+def is_token(value: Mapping[str, Any]) -> bool:
+    """Whether a chunk holds what the model generated: text, reasoning or a tool call."""
+    return bool(content(value) or reasoning_field(value) or delta(value).get("tool_calls"))
+
+
 def _parts(content: Any) -> tuple[str, str]:
     """(text, reasoning) of a content: a string, a part, or a list of parts (Mistral, Anthropic)."""
     if isinstance(content, str):

@@ -571,13 +571,14 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
             plan.cancel(), CONTROL_TOKENS, False, label=f"cancel/{CANCEL_CONTROL}"
         )
         first = closes[0].case(recordings)
+    ran_on_before = first.stop == "ran on"
     for attempt, factor in enumerate(LONGER_ANSWERS, 1):
         bench.progress("cancel, closing after the first piece")
         closes += watcher.extra_close(
             f"{CANCEL_FIRST_PIECE}-{attempt}",
             plan.cancel(),
             factor * plan.cancel_max_tokens,
-            close_on_piece=True,
+            close_on_token=True,
         )
         last = closes[-1].case(recordings)
         # One that lasted, and still could not be closed in time, is held back on its way: a
@@ -585,8 +586,9 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
         lasted = last.phase == "ended" and last.closed_at_ms > 2 * plan.cancel_close_at_ms
         # By times alone a longer one tells more, unless two agree; a slot that was not seen idle
         # will not be.
-        alone = last.stop == "ran on" and last.proof == "time" and first.stop != "ran on"
-        told = last.stop != "unknown" and not alone
+        by_time = last.stop == "ran on" and last.proof == "time"
+        told = last.stop != "unknown" and (ran_on_before or not by_time)
+        ran_on_before |= last.stop == "ran on"
         told = told or watcher.way is None or last.idle_after_ms is None
         if lasted or (last.phase == "generation" and told):
             break
@@ -672,7 +674,7 @@ def _two_at_once(bench: Bench) -> Legs:
     # Of the fastest an answer may be over too soon to tell, or before the short one is sent.
     for factor in LONGER_ANSWERS[:2]:
         beside = threading.Thread(target=ask_short, daemon=True)
-        exchange = Exchange(bench.client, f"cancel/{long_name}", on_piece=beside.start)
+        exchange = Exchange(bench.client, f"cancel/{long_name}", on_token=beside.start)
         limit = factor * plan.cancel_max_tokens
         found[long_name] = exchange.run(sse.request_body(plan.cancel(), limit, True))
         if beside.ident is None:  # no text came
@@ -758,7 +760,7 @@ class _Watcher:
         max_tokens: int,
         *,
         close_at_ms: float | None = None,
-        close_on_piece: bool = False,
+        close_on_token: bool = False,
         looks: bool = False,
         prompt_tokens: int | None = None,
     ) -> _Close:
@@ -777,7 +779,7 @@ class _Watcher:
             self.bench.client,
             f"cancel/{name}",
             close_at_ms,
-            close_on_piece,
+            close_on_token,
             looker.start if looks and self.path is not None else None,
         )
         recording = exchange.run(sse.request_body(messages, max_tokens, True))

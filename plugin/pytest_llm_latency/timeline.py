@@ -291,9 +291,8 @@ def derive(recording: Recording) -> Timeline:
         if value is None:
             continue
         said = sse.said(value)
-        reasoned = sse.reasoning_field(value)
-        reasoning_field = reasoning_field or reasoned
-        if said.text or reasoned or sse.delta(value).get("tool_calls"):
+        reasoning_field = reasoning_field or sse.reasoning_field(value)
+        if sse.is_token(value):
             token_ms.append(t_ms)
         if said.text:
             found.append((t_ms, len(event.data.encode()) + len("data: \n\n"), said))

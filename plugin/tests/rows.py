@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pytest_llm_latency.relations import SUPPORTING, Verdict
+from pytest_llm_latency.relations import Verdict, is_supporting
 
 
 def told(judge: Callable[[Any], list[Verdict]], result: Any) -> list[Verdict]:
@@ -13,5 +13,5 @@ def told(judge: Callable[[Any], list[Verdict]], result: Any) -> list[Verdict]:
     return [
         row
         for row in judge(result)
-        if row.outcome != "not measurable" or row.relation not in SUPPORTING
+        if row.outcome != "not measurable" or not is_supporting(row.relation)
     ]

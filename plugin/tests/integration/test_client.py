@@ -91,7 +91,7 @@ def test_the_close_is_real() -> None:
 
     with serving(script) as server:
         client = Client(server.base_url)
-        recording = client.record(MESSAGES, close_on_piece=True)
+        recording = client.record(MESSAGES, close_on_token=True)
         assert wait_until(lambda: bool(closes))
         assert recording.end.kind == "closed"
         assert derive(recording).text == "a"

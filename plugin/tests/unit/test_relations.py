@@ -313,7 +313,7 @@ def test_prefill() -> None:
     by_hand = replace(busy, legs={})
     assert outcomes(told(relations.prefill, by_hand)) == {"holds", "broken"}
     uncounted = replace(prefill_result((None, 100.0), (60, 900.0), (None, 4000.0)), legs={})
-    assert outcomes(told(relations.prefill, uncounted)) == {"not measurable"}
+    assert outcomes(relations.prefill(uncounted)) == {"not measurable"}
     warm = replace(good, legs={0: [answer(prompt_n=100, cache_n=900)]})
     assert outcomes(told(relations.prefill, warm)) == {"inconclusive"}
 
