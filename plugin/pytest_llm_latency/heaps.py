@@ -51,11 +51,12 @@ class Heap:
 @dataclass(frozen=True)
 class Stream:
     """All that was generated, whatever the channel: when it came, of how many pieces it was
-    merged, how many bytes it had."""
+    merged, how many bytes it had. What is text of the answer is at `texts`."""
 
     t_ms: tuple[float, ...]
     sizes: tuple[float, ...]
     size_bytes: tuple[int, ...]
+    texts: tuple[int, ...]
     jitter_ms: float
 
     @property
@@ -76,13 +77,20 @@ class Stream:
         return found
 
 
-def moments_of(timeline: Timeline) -> list[tuple[float, Piece | None]]:
-    """Every delta's moment, with its piece where it is one: reasoning and tool calls are
-    generated, too, and wait like any other."""
-    pieces = [(piece.t_ms, piece) for piece in timeline.pieces]
+def stream_of(timeline: Timeline) -> Stream:
+    """Every delta: reasoning and tool calls are generated, too, and wait like any other."""
+    texts = [(piece.t_ms, piece) for piece in timeline.pieces]
     others = Counter(timeline.token_ms) - Counter(piece.t_ms for piece in timeline.pieces)
     silent = [(t_ms, None) for t_ms in sorted(others.elements())]
-    return list(heapq.merge(silent, pieces, key=itemgetter(0)))
+    moments: list[tuple[float, Piece | None]] = list(heapq.merge(silent, texts, key=itemgetter(0)))
+    pieces = [piece for _, piece in moments]
+    return Stream(
+        t_ms=tuple(t_ms for t_ms, _ in moments),
+        sizes=tuple(_sizes(pieces, timeline.tokens)),
+        size_bytes=tuple(0 if piece is None else piece.size_bytes for piece in pieces),
+        texts=tuple(i for i, piece in enumerate(pieces) if piece is not None),
+        jitter_ms=timeline.jitter_ms,
+    )
 
 
 def _sizes(pieces: Sequence[Piece | None], tokens: int | None) -> Iterator[float]:
@@ -97,15 +105,17 @@ def _sizes(pieces: Sequence[Piece | None], tokens: int | None) -> Iterator[float
     return (1.0 + (room / merged * one if merged else 0.0) for one in more)
 
 
-def generated_time_ms(timeline: Timeline) -> float | None:
+def generated_ms_of(timeline: Timeline) -> float | None:
     """How long the server says that it generated what came: of tokens that are not shown
     (reasoning that is taken out on the way) only the share of the others. Pieces of several
-    tokens are longer, and hide none."""
+    tokens are longer, and hide none. None: not said, in another unit, or never counted."""
     generated_ms, tokens = timeline.predicted_ms, timeline.tokens or 0
     in_pieces = len(timeline.token_ms or timeline.pieces)
     shown = max(in_pieces, len(timeline.text) // CHARACTERS_A_TOKEN)
     if generated_ms is not None and tokens > 2 * shown:
-        return generated_ms * shown / tokens
+        generated_ms *= shown / tokens
+    if generated_ms is None or generated_ms < FASTEST_BEAT_MS * in_pieces:
+        return None
     return generated_ms
 
 
@@ -132,5 +142,3 @@ def heaps_of(stream: Stream, told_ms: float | None) -> tuple[list[Heap], float |
 
 def _near_ms(beat_ms: float) -> float:
     return min(NEAR_SHARE_AT_MOST * beat_ms, max(NEAR_SHARE * beat_ms, NEAR_MS))
-
-

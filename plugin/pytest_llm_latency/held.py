@@ -6,32 +6,20 @@ apart, and all but the last of them have waited. What is said of that stands in 
 
 from __future__ import annotations
 
-import heapq
 import statistics
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
-from operator import itemgetter
+from itertools import accumulate
 from typing import Literal
 
-from .timeline import CHARACTERS_A_TOKEN, Piece, Timeline
+from .heaps import FASTEST_BEAT_MS, Heap, Stream, generated_ms_of, heaps_of, stream_of
+from .timeline import Timeline
 
 PIECES_AT_LEAST = 8
-FASTEST_BEAT_MS = 0.1  # nothing generates 10,000 tokens a second for one listener
 # What disturbs no listener is no hold, and can come of scheduling.
 HELD_AT_LEAST_MS = 50.0
 HELD_BEATS_AT_LEAST = 3.0
 HELD_SHARE = 0.2
-# A released buffer comes in many reads, of some milliseconds each on a busy machine. Pieces at more
-# than a quarter of the beat are no heap: a server is as much faster before others ask it, too.
-NEAR_SHARE = 0.1
-NEAR_MS = 4.0
-NEAR_SHARE_AT_MOST = 0.25
-# A beat that rests on fewer arrivals is a guess, and only what is much closer is a heap by it.
-ARRIVALS_AT_LEAST = 3
-NEAR_SHARE_OF_A_GUESS = 0.02
-FIRST_GUESS_MS = 2.0
 HEAP_AT_LEAST = 4
 CLUMP_AT_LEAST = 3
 CLUMPS_AT_LEAST = 3
@@ -43,9 +31,7 @@ REFUTED_FACTOR = 3.0
 # A server that sends some tokens at a time always does; a hold makes more of them.
 LARGER_THAN_USUAL = 3.0
 DRAFT_TOKENS_AT_MOST = 16
-# A piece that is as long, and so much longer than the others, was merged of several.
-LONG_CHARACTERS = 32
-LONGER_THAN_USUAL = 6.0
+LAG_SHARE = 0.5
 ALL_SPAN_SHARE = 0.1
 ALL_SPAN_SHARE_OF_TOTAL = 0.02
 ALL_ARRIVALS_SHARE = 0.25
@@ -114,38 +100,29 @@ class Held:
 
 def measure(timeline: Timeline) -> Held:
     """What was held back of a whole answer."""
-    pieces = timeline.pieces
-    if len(pieces) < PIECES_AT_LEAST or timeline.total_ms is None:
+    if len(timeline.pieces) < PIECES_AT_LEAST or timeline.total_ms is None:
         return Held()
-    moments = _moments(timeline)
-    stream = _Stream(
-        tuple(t_ms for t_ms, _ in moments),
-        tuple(_sizes([piece for _, piece in moments], timeline.tokens)),
-        tuple(0 if piece is None else piece.size_bytes for _, piece in moments),
-        timeline.jitter_ms,
-    )
-    generated_ms = _generated_ms(timeline)
-    if generated_ms is not None and generated_ms < FASTEST_BEAT_MS * len(moments):
-        generated_ms = None  # in another unit, or never counted
+    stream, generated_ms = stream_of(timeline), generated_ms_of(timeline)
     if _came_at_once(timeline, stream, generated_ms):
-        return _all_held(timeline, stream, generated_ms)
+        return _all_held(stream, generated_ms)
     told_ms = None  # without a count a delta of reasoning may be all of it
     if generated_ms is not None and timeline.tokens is not None:
         told_ms = generated_ms / sum(stream.sizes)
-    heaps, beat_ms = _heaps(stream, told_ms)
+    heaps, beat_ms = heaps_of(stream, told_ms)
     if beat_ms is None:
-        return Held(generated_ms=generated_ms)
+        return Held()
     heaps = [replace(heap, held_ms=_held_ms(heap, heaps, stream, beat_ms)) for heap in heaps]
     draft = 2 * DRAFT_TOKENS_AT_MOST if timeline.drafted else 0
     clumps = _are_clumps(heaps, beat_ms, draft)
     if not clumps:
         heaps = _long_and_large(heaps, beat_ms, draft)
-    each_ms = (ms for heap in heaps for ms in _each(heap, stream))
+    lag_ms = _lag_ms(heaps, stream, generated_ms)
+    each_ms = [ms for heap in heaps for ms in _each(heap, stream, lag_ms)]
     held = Held(
         shape="clumps" if clumps else "heaps",
         heaps=tuple(heaps),
-        held_ms=tuple(ms for ms, (_, piece) in zip(each_ms, moments) if piece is not None),
-        first_ms=pieces[0].t_ms,
+        held_ms=tuple(each_ms[i] for i in stream.texts),
+        first_ms=stream.t_ms[stream.texts[0]],
         span_ms=stream.span_ms,
         beat_ms=beat_ms,
         source="the server's" if beat_ms == told_ms else "the stream's",
@@ -156,7 +133,17 @@ def measure(timeline: Timeline) -> Held:
     return replace(held, shape="not")
 
 
-def _came_at_once(timeline: Timeline, stream: _Stream, generated_ms: float | None) -> bool:
+def _lag_ms(heaps: Sequence[Heap], stream: Stream, generated_ms: float | None) -> float:
+    """How long every piece was held by what always keeps the last few, and lets them go at the
+    end: then they came in less time than they were made."""
+    if generated_ms is None or any(heap.held_ms > 0.0 for heap in heaps[:-1]):
+        return 0.0
+    lag_ms = generated_ms - stream.span_ms
+    last_ms = heaps[-1].held_ms
+    return min(lag_ms, last_ms) if lag_ms >= LAG_SHARE * last_ms > 0.0 else 0.0
+
+
+def _came_at_once(timeline: Timeline, stream: Stream, generated_ms: float | None) -> bool:
     """All came together although it took time to make. Where the server says how long, that is
     the measure; else what lies in the last fiftieth of a long answer came together."""
     if generated_ms is not None:
@@ -174,28 +161,26 @@ def _came_at_once(timeline: Timeline, stream: _Stream, generated_ms: float | Non
     )
 
 
-def _all_held(timeline: Timeline, stream: _Stream, generated_ms: float | None) -> Held:
+def _all_held(stream: Stream, generated_ms: float | None) -> Held:
     """One heap; where no beat is known, it may have been ready since the request."""
     came_ms = stream.t_ms[-1]
-    held_ms = stream.t_ms[0]
-    if generated_ms is not None:
-        held_ms = min(held_ms, generated_ms - stream.span_ms)
-    heap = Heap(
-        0, len(stream.t_ms), sum(stream.sizes), came_ms, came_ms, sum(stream.size_bytes), held_ms
-    )
+    held_ms = stream.t_ms[0] if generated_ms is None else generated_ms - stream.span_ms
+    size, size_bytes = sum(stream.sizes), sum(stream.size_bytes)
+    heap = Heap(0, len(stream.t_ms), size, came_ms, came_ms, size_bytes, held_ms)
+    each_ms = list(_each(heap, stream, 0.0))
     return Held(
         shape="all",
         heaps=(heap,),
-        held_ms=tuple(_each(heap, stream))[-len(timeline.pieces) :],
-        first_ms=timeline.pieces[0].t_ms,
+        held_ms=tuple(each_ms[i] for i in stream.texts),
+        first_ms=stream.t_ms[stream.texts[0]],
         span_ms=stream.span_ms,
-        beat_ms=None if generated_ms is None else generated_ms / heap.size,
+        beat_ms=None if generated_ms is None else generated_ms / size,
         source="the stream's" if generated_ms is None else "the server's",
         generated_ms=generated_ms,
     )
 
 
-def _held_ms(heap: Heap, heaps: Sequence[Heap], stream: _Stream, beat_ms: float) -> float:
+def _held_ms(heap: Heap, heaps: Sequence[Heap], stream: Stream, beat_ms: float) -> float:
     """How long its first piece must have been ready. As many as it has were made in the time since
     the heap before, or they were not made at this beat; nor is that the beat where another of half
     its size had less time: then so many can be made at once."""
@@ -241,13 +226,13 @@ def _fits(heap: Heap, beat_ms: float, factor: float) -> bool:
     return (heap.size - 1.0) * beat_ms <= factor * heap.since_ms
 
 
-def _each(heap: Heap, stream: _Stream) -> Iterator[float]:
+def _each(heap: Heap, stream: Stream, lag_ms: float) -> Iterator[float]:
     """How long each of its pieces was held: they were made one after the other since the first
     was ready."""
     end = heap.first + heap.count
     t_ms, sizes = stream.t_ms[heap.first : end], stream.sizes[heap.first : end]
     if heap.held_ms <= 0.0:
-        return (0.0 for _ in t_ms)
+        return (lag_ms for _ in t_ms)
     ready_ms = t_ms[0] - heap.held_ms
     beat_ms = (heap.came_ms - ready_ms) / max(heap.size - 1.0, 1.0)
     made = accumulate(sizes, initial=0.0)

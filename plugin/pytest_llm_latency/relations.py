@@ -127,7 +127,8 @@ def _with_holds(numbers: str, timelines: Sequence[Timeline]) -> str:
     held = list(filter(None, map(causes.first_held_ms, timelines)))
     if not held:
         return numbers
-    return f"{numbers}; first text held back in {len(held)} of {len(timelines)}, for {max(held):.0f} ms"
+    shown = f"first text held back in {len(held)} of {len(timelines)}"
+    return f"{numbers}; {shown}, by up to {milliseconds(max(held))}"
 
 
 def long_above_short(short: Timeline, long: Timeline, step: str = "own") -> Verdict:
