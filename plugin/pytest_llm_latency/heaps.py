@@ -24,7 +24,6 @@ NEAR_SHARE_AT_MOST = 0.25
 # A beat that rests on fewer arrivals is a guess, and only what is much closer is a heap by it.
 ARRIVALS_AT_LEAST = 3
 NEAR_SHARE_OF_A_GUESS = 0.02
-FIRST_GUESS_MS = 2.0
 # A piece that is as long, and so much longer than the others, was merged of several.
 LONG_CHARACTERS = 32
 LONGER_THAN_USUAL = 6.0
@@ -124,7 +123,7 @@ def heaps_of(stream: Stream, told_ms: float | None) -> tuple[list[Heap], float |
     arrival, which no pause moves; or the server's, where that is shorter. The longer of the two
     is that of a clock that goes wrong, or of tokens that are not shown."""
     beat_ms = told_ms
-    near_ms = FIRST_GUESS_MS if told_ms is None else _near_ms(told_ms)
+    near_ms = NEAR_MS if told_ms is None else _near_ms(told_ms)
     for _ in range(4):  # each beat may show other heaps; it settles in two or three rounds
         heaps = stream.heaps(near_ms)
         beats = [heap.since_ms / heap.size for heap in heaps[1:]]

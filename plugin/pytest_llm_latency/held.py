@@ -31,7 +31,9 @@ REFUTED_FACTOR = 3.0
 # A server that sends some tokens at a time always does; a hold makes more of them.
 LARGER_THAN_USUAL = 3.0
 DRAFT_TOKENS_AT_MOST = 16
-LAG_SHARE = 0.5
+# Parsers of tool calls keep some tokens; a window of as many is a hold.
+LAG_PIECES_AT_LEAST = 8
+LAG_FACTOR = 2.0
 ALL_SPAN_SHARE = 0.1
 ALL_SPAN_SHARE_OF_TOTAL = 0.02
 ALL_ARRIVALS_SHARE = 0.25
@@ -116,7 +118,9 @@ def measure(timeline: Timeline) -> Held:
     clumps = _are_clumps(heaps, beat_ms, draft)
     if not clumps:
         heaps = _long_and_large(heaps, beat_ms, draft)
-    lag_ms = _lag_ms(heaps, stream, generated_ms)
+    lag_ms = 0.0 if clumps else _lag_ms(heaps, stream, beat_ms, generated_ms)
+    if lag_ms:
+        heaps[-1] = replace(heaps[-1], held_ms=lag_ms)
     each_ms = [ms for heap in heaps for ms in _each(heap, stream, lag_ms)]
     held = Held(
         shape="clumps" if clumps else "heaps",
@@ -133,14 +137,16 @@ def measure(timeline: Timeline) -> Held:
     return replace(held, shape="not")
 
 
-def _lag_ms(heaps: Sequence[Heap], stream: Stream, generated_ms: float | None) -> float:
+def _lag_ms(
+    heaps: Sequence[Heap], stream: Stream, beat_ms: float, generated_ms: float | None
+) -> float:
     """How long every piece was held by what always keeps the last few, and lets them go at the
-    end: then they came in less time than they were made."""
-    if generated_ms is None or any(heap.held_ms > 0.0 for heap in heaps[:-1]):
+    end: all came in less time than the server says that they took, by what those take."""
+    if generated_ms is None or heaps[-1].size < LAG_PIECES_AT_LEAST:
         return 0.0
-    lag_ms = generated_ms - stream.span_ms
-    last_ms = heaps[-1].held_ms
-    return min(lag_ms, last_ms) if lag_ms >= LAG_SHARE * last_ms > 0.0 else 0.0
+    short_ms, last_ms = generated_ms - stream.span_ms, (heaps[-1].size - 1.0) * beat_ms
+    agree = last_ms / LAG_FACTOR <= short_ms <= last_ms * LAG_FACTOR
+    return min(short_ms, last_ms) if agree and short_ms >= HELD_AT_LEAST_MS else 0.0
 
 
 def _came_at_once(timeline: Timeline, stream: Stream, generated_ms: float | None) -> bool:
