@@ -20,7 +20,6 @@ PIECES_AT_LEAST = 8
 HELD_AT_LEAST_MS = 50.0
 HELD_BEATS_AT_LEAST = 3.0
 HELD_SHARE = 0.2
-HEAP_AT_LEAST = 4
 CLUMP_AT_LEAST = 3
 CLUMPS_AT_LEAST = 3
 CLUMP_SHARE = 0.5  # of the time between two clumps the first piece waits
@@ -193,8 +192,7 @@ def _held_ms(heap: Heap, heaps: Sequence[Heap], stream: Stream, beat_ms: float) 
     if not _fits(heap, beat_ms, BEAT_FACTOR):
         return 0.0
     for other in heaps:
-        large = other.size >= max(HEAP_AT_LEAST, heap.size / 2)
-        if large and not _fits(other, beat_ms, REFUTED_FACTOR):
+        if other.size >= heap.size / 2 and not _fits(other, beat_ms, REFUTED_FACTOR):
             beat_ms = other.since_ms / (other.size - 1.0)
     ready_ms = heap.came_ms - min((heap.size - 1.0) * beat_ms, heap.since_ms)
     return max(stream.t_ms[heap.first] - ready_ms, 0.0)
@@ -220,7 +218,7 @@ def _long_and_large(heaps: Sequence[Heap], beat_ms: float, draft: int) -> list[H
     usual = statistics.median(heap.size for heap in heaps)
     if len(heaps) < 2 or (usual >= CLUMP_AT_LEAST and _is_slow(heaps, beat_ms)):
         usual = 1.0  # no server sends so many at a time for nothing
-    large = max(HEAP_AT_LEAST, LARGER_THAN_USUAL * usual, draft)
+    large = max(LARGER_THAN_USUAL * usual, draft)
     long_ms = max(HELD_AT_LEAST_MS, HELD_BEATS_AT_LEAST * beat_ms)
     return [
         heap if heap.size >= large and heap.held_ms >= long_ms else replace(heap, held_ms=0.0)

@@ -162,13 +162,24 @@ def test_what_was_merged_while_it_waited() -> None:
     # a piece of one token, however long, by the server's count
     assert told(replace(timeline, timings={"predicted_n": 24})) == WELL
     # sooner than it can be made: the template's own words
-    assert told(stream([60.0, *made(23, 30.0, 90.0)], words)) == WELL
+    assert told(stream([110.0, *made(23, 30.0, 140.0)], words)) == WELL
 
 
 def drafts(seed: int, beat_ms: float, sizes: Sequence[int], rounds: int = 30) -> list[float]:
     """Some tokens at once a round."""
     draw = random.Random(seed)
     return [300.0 + beat_ms * i for i in range(rounds) for _ in range(draw.choice(sizes))]
+
+
+def copied() -> list[float]:
+    """Six rounds of one token and one of ten, four times; others' prefill before the last two."""
+    moments: list[float] = []
+    now = 300.0
+    for pause_ms in (0.0, 0.0, 450.0, 450.0):
+        for size in (1, 1, 1, 1, 1, 1, 10):
+            now += 45.0 + (pause_ms if size == 10 else 0.0)
+            moments += [now] * size
+    return moments
 
 
 def growing(count: int, first_ms: float, last_ms: float) -> list[float]:
@@ -196,6 +207,9 @@ HEALTHY = [
     ("drafts of 16 at once", stream(drafts(2, 90.0, (1, 17)), timings={"draft_n": 400})),
     ("drafts that nobody tells of", stream(drafts(3, 30.0, (1, 2, 3)))),
     ("copied text: ten at once, now and then", stream(drafts(4, 45.0, (1, 1, 1, 1, 10)))),
+    ("the same, and pauses before some of them", stream(copied())),
+    ("a first round of drafts that is larger", stream([500.0] * 5 + [500.0 + 80.0 * i for i in range(1, 20) for _ in "ab"])),
+    ("others begin to ask: three times slower", stream([*made(40, 3.9, 500.0), *made(40, 12.0, 670.0)])),
     ("vllm-project/vllm#7000: eight at once at 5 ms a token", stream(clumped(made(64, 5.0), 8))),
     ("vllm-project/vllm#45678: accepted drafts in one piece", stream(made(30, 40.0), ["word " * (1 + i % 4) for i in range(30)], tokens=75)),
     ("pieces of eight tokens", stream(made(24, 240.0), [WORD * 8] * 24, tokens=192, told_ms=5760.0)),
@@ -232,6 +246,14 @@ def test_far_more_than_a_draft_is_a_hold() -> None:
     assert told(drafted) == BOTH
     small = stream(hold(made(96), 0, 24), timings={"draft_n": 60})
     assert told(small) == WELL
+
+
+def test_a_clock_that_goes_wrong_hides_no_hold_and_makes_none_longer() -> None:
+    moments = hold(made(48, 30.0, 2000.0), 0, 24)
+    for told_ms in (1.44, 3 * 1440.0):
+        found = held.measure(stream(moments, told_ms=told_ms))
+        assert found.source == "the stream's"
+        assert found.held_ms[0] == pytest.approx(690.0, rel=0.05)
 
 
 def test_what_disturbs_nobody_is_no_hold() -> None:
