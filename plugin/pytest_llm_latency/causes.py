@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .held import Held, measure
@@ -40,21 +41,24 @@ def hold(timeline: Timeline) -> Cause | None:
 
 
 def hold_of(timeline: Timeline, piece: int) -> Cause | None:
-    """The same, where it made a good share of this piece's moment. Clumps come all the way, and
-    make a little of every moment."""
+    """The same, where it made a good share of the moment of this piece of the answer. Clumps come
+    all the way, and make a little of every moment."""
     held = measure(timeline)
-    made = held.shape != "clumps" and held.made(piece, timeline.pieces[piece].t_ms)
+    # The answer's are the last of all.
+    at = piece if piece < 0 else piece - len(timeline.pieces)
+    made = held.shape != "clumps" and held.made(at, timeline.pieces[piece].t_ms)
     return hold(timeline) if made else None
 
 
 def first_held_ms(timeline: Timeline) -> float:
     """How long the first text was held, where that is a good share of its time; else 0."""
-    held = measure(timeline)
-    return held.held_ms[0] if held.made(0, held.first_ms) else 0.0
+    held, ttft_ms = measure(timeline), timeline.ttft_ms
+    at = -len(timeline.pieces)
+    return held.held_ms[at] if ttft_ms is not None and held.made(at, ttft_ms) else 0.0
 
 
 def _burst(timeline: Timeline, held: Held) -> tuple[str, Cause]:
-    pieces, arrivals = timeline.pieces, len(timeline.arrivals)
+    pieces, arrivals = timeline.sent, len(timeline.arrivals)
     reads = "1 read" if arrivals == 1 else f"{arrivals} reads"
     shown = (
         f"{len(pieces)} pieces came in {reads} within {held.span_ms:.1f} ms, after "
@@ -74,7 +78,7 @@ def _coalesced(timeline: Timeline, held: Held) -> tuple[str, Cause]:
     clump = statistics.median(heap.count for heap in held.heaps)
     gap_ms = statistics.median(heap.since_ms for heap in held.heaps[1:])
     shown = (
-        f"{len(timeline.pieces)} pieces came in {len(held.heaps)} clumps of {clump:g}, "
+        f"{len(timeline.sent)} pieces came in {len(held.heaps)} clumps of {clump:g}, "
         f"{gap_ms:.0f} ms apart"
     )
     return shown, Cause(
@@ -150,7 +154,8 @@ def at_once(timeline: Timeline) -> Cause | None:
 
 def no_text(timeline: Timeline) -> Cause:
     """A whole answer without text to time."""
-    if timeline.reasoning is not None and timeline.finish_reason == "length":
+    unclosed = timeline.thought_tag is not None and not timeline.pieces
+    if timeline.reasoning is not None and (timeline.finish_reason == "length" or unclosed):
         first_ms = timeline.first_token_ms
         shown = "" if first_ms is None else f" (its first token came after {first_ms:.0f} ms)"
         return Cause(
@@ -160,6 +165,19 @@ def no_text(timeline: Timeline) -> Cause:
             """(--llm-body='{"chat_template_kwargs": {"enable_thinking": false}}')""",
         )
     return Cause("no-text", f"the answer has no text (finish_reason {timeline.finish_reason!r})")
+
+
+def clock_off(timelines: Iterable[Timeline]) -> Cause | None:
+    """The clock by which these were timed did not run as another one of the system did."""
+    off_ms = max((one.clock_off_ms for one in timelines), key=abs, default=0.0)
+    if not off_ms:
+        return None
+    return Cause(
+        "clock-off",
+        f"over one request the clock that measures and another one of the system are "
+        f"{abs(off_ms):.0f} ms apart: the machine slept meanwhile, or something stopped or set the "
+        "clock of this process (freezegun?). Its times prove nothing; measure again without that",
+    )
 
 
 def held_back(timeline: Timeline) -> Cause | None:
@@ -172,7 +190,15 @@ def held_back(timeline: Timeline) -> Cause | None:
 def unusable(timeline: Timeline) -> Cause | None:
     """The stream itself failed."""
     if timeline.error is not None:
-        return Cause("stream-error", timeline.error)
+        code = "no-blank-lines" if timeline.no_blank_lines else "stream-error"
+        return Cause(code, timeline.error)
+    if timeline.cut_short and timeline.unended is not None:
+        return Cause(
+            "no-blank-lines",
+            f"the last event ({timeline.unended!r}) was not ended by a blank line, and before it "
+            "came neither a finish_reason nor [DONE]: the server must end each event with two "
+            "newlines, or the stream was cut off within the last one",
+        )
     if timeline.cut_short:
         return Cause(
             "cut-short",
@@ -306,6 +332,38 @@ def cancel_late(case: CancelCase) -> Cause | None:
         "the next token is where a server can notice: something on the way holds the "
         "disconnect back",
     )
+
+
+def cancel_slow(cases: Sequence[CancelCase]) -> Cause:
+    """Every close in generation was followed late, by the server's own beat."""
+    waited = " and ".join(f"{one.idle_after_ms or 0.0:.0f}" for one in cases)
+    said = "" if cases[0].log_line is None else f", although the log says {cases[0].log_line!r}"
+    return Cause(
+        "cancel-late",
+        f"the server was idle only {waited} ms after the closes{said}: longer than the next tokens "
+        "take at its own beat, which is where a close can be noticed. Something on the way holds "
+        f"the disconnect back, or the server looks for it too seldom{ASK_BEHIND}",
+    )
+
+
+def prefill_unseen(case: CancelCase | None) -> str | None:
+    """Why a close in prefill cannot be judged; None: it can."""
+    if case is None:
+        return "no close in prefill could be measured"
+    if case.phase != "prefill":
+        return "the prompt was processed before the close: prefill is too fast here, or cached"
+    if case.others:
+        return "/slots showed tasks of others meanwhile"
+    if case.idle_after_ms is None:
+        return "nothing shows when the server was idle"
+    if case.prompt_tokens is None or case.prompt_processed is None:
+        return "the tokens of the prompt that were processed are not told (/tokenize, /slots)"
+    if case.stop == "unknown":
+        return (
+            "all of the prompt was processed, and whether it could have been stopped before is "
+            "not seen: a server notices at the end of a batch, a second after the close or later"
+        )
+    return None
 
 
 def prefill_late(case: CancelCase) -> Cause:

@@ -78,8 +78,8 @@ class Stream:
 
 def stream_of(timeline: Timeline) -> Stream:
     """Every delta: reasoning and tool calls are generated, too, and wait like any other."""
-    texts = [(piece.t_ms, piece) for piece in timeline.pieces]
-    others = Counter(timeline.token_ms) - Counter(piece.t_ms for piece in timeline.pieces)
+    texts = [(piece.t_ms, piece) for piece in timeline.sent]
+    others = Counter(timeline.token_ms) - Counter(piece.t_ms for piece in timeline.sent)
     silent = [(t_ms, None) for t_ms in sorted(others.elements())]
     moments: list[tuple[float, Piece | None]] = list(heapq.merge(silent, texts, key=itemgetter(0)))
     pieces = [piece for _, piece in moments]
@@ -109,8 +109,9 @@ def generated_ms_of(timeline: Timeline) -> float | None:
     (reasoning that is taken out on the way) only the share of the others. Pieces of several
     tokens are longer, and hide none. None: not said, in another unit, or never counted."""
     generated_ms, tokens = timeline.predicted_ms, timeline.tokens or 0
-    in_pieces = len(timeline.token_ms or timeline.pieces)
-    shown = max(in_pieces, len(timeline.text) // CHARACTERS_A_TOKEN)
+    in_pieces = len(timeline.token_ms or timeline.sent)
+    characters = sum(len(piece.text) for piece in timeline.sent)
+    shown = max(in_pieces, characters // CHARACTERS_A_TOKEN)
     if generated_ms is not None and tokens > 2 * shown:
         generated_ms *= shown / tokens
     if generated_ms is None or generated_ms < FASTEST_BEAT_MS * in_pieces:

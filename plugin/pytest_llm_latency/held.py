@@ -101,7 +101,7 @@ class Held:
 
 def measure(timeline: Timeline) -> Held:
     """What was held back of a whole answer."""
-    if len(timeline.pieces) < PIECES_AT_LEAST or timeline.total_ms is None:
+    if len(timeline.sent) < PIECES_AT_LEAST or timeline.total_ms is None:
         return Held()
     stream, generated_ms = stream_of(timeline), generated_ms_of(timeline)
     if _came_at_once(timeline, stream, generated_ms):
@@ -158,11 +158,11 @@ def _came_at_once(timeline: Timeline, stream: Stream, generated_ms: float | None
         )
     total_ms, first_ms = timeline.total_ms or 0.0, stream.t_ms[0]
     # A fast generation after a long prefill looks the same, but comes piece by piece.
-    together = len(timeline.arrivals) <= ALL_ARRIVALS_SHARE * len(timeline.pieces)
+    together = len(timeline.arrivals) <= ALL_ARRIVALS_SHARE * len(timeline.sent)
     return (
         first_ms >= HELD_AT_LEAST_MS
         and total_ms - first_ms < ALL_SPAN_SHARE_OF_TOTAL * total_ms
-        and (together or stream.span_ms < FASTEST_BEAT_MS * len(timeline.pieces))
+        and (together or stream.span_ms < FASTEST_BEAT_MS * len(timeline.sent))
     )
 
 

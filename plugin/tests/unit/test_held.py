@@ -272,7 +272,7 @@ def test_a_late_reader_blames_nobody() -> None:
 def test_clumps_are_told_beside_the_time_that_they_made() -> None:
     verdict = relations.ttft_below_total(stream(clumped(made(64, 26.0, 30.0), 8)))
     assert verdict.outcome == "holds"
-    assert verdict.numbers.endswith("; first text held back in 1 of 1, by up to 182 ms")
+    assert verdict.numbers.endswith("; first text held back in 1 of 1, for 182 ms")
 
 
 def test_a_few_of_five_are_told_too() -> None:
@@ -284,7 +284,7 @@ def test_a_few_of_five_are_told_too() -> None:
 
     few = ttft(good, good, good, late, late)
     assert few.outcome == "holds"
-    assert few.numbers.endswith("; first text held back in 2 of 5, by up to 720 ms")
+    assert few.numbers.endswith("; first text held back in 2 of 5, for 720 ms")
     most = ttft(good, good, late, late, late)
     assert most.cause is not None
     assert (most.outcome, most.cause.code) == ("broken", "held-back")
