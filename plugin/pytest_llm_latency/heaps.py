@@ -24,7 +24,6 @@ NEAR_SHARE_AT_MOST = 0.25
 # A beat that rests on fewer arrivals is a guess, and only what is much closer is a heap by it.
 ARRIVALS_AT_LEAST = 3
 NEAR_SHARE_OF_A_GUESS = 0.02
-FIRST_GUESS_MS = 2.0
 # A piece that is as long, and so much longer than the others, was merged of several.
 LONG_CHARACTERS = 32
 LONGER_THAN_USUAL = 6.0
@@ -51,11 +50,12 @@ class Heap:
 @dataclass(frozen=True)
 class Stream:
     """All that was generated, whatever the channel: when it came, of how many pieces it was
-    merged, how many bytes it had."""
+    merged, how many bytes it had. What is text of the answer is at `texts`."""
 
     t_ms: tuple[float, ...]
     sizes: tuple[float, ...]
     size_bytes: tuple[int, ...]
+    texts: tuple[int, ...]
     jitter_ms: float
 
     @property
@@ -76,22 +76,19 @@ class Stream:
         return found
 
 
-def moments_of(timeline: Timeline) -> list[tuple[float, Piece | None]]:
-    """Every delta's moment, with its piece where it is one: reasoning and tool calls are
-    generated, too, and wait like any other."""
-    pieces = [(piece.t_ms, piece) for piece in timeline.sent]
+def stream_of(timeline: Timeline) -> Stream:
+    """Every delta: reasoning and tool calls are generated, too, and wait like any other."""
+    texts = [(piece.t_ms, piece) for piece in timeline.sent]
     others = Counter(timeline.token_ms) - Counter(piece.t_ms for piece in timeline.sent)
     silent = [(t_ms, None) for t_ms in sorted(others.elements())]
-    return list(heapq.merge(silent, pieces, key=itemgetter(0)))
-
-
-def stream_of(timeline: Timeline, moments: Sequence[tuple[float, Piece | None]]) -> Stream:
-    """All that was generated, from its `moments_of`."""
+    moments: list[tuple[float, Piece | None]] = list(heapq.merge(silent, texts, key=itemgetter(0)))
+    pieces = [piece for _, piece in moments]
     return Stream(
-        tuple(t_ms for t_ms, _ in moments),
-        tuple(_sizes([piece for _, piece in moments], timeline.tokens)),
-        tuple(0 if piece is None else piece.size_bytes for _, piece in moments),
-        timeline.jitter_ms,
+        t_ms=tuple(t_ms for t_ms, _ in moments),
+        sizes=tuple(_sizes(pieces, timeline.tokens)),
+        size_bytes=tuple(0 if piece is None else piece.size_bytes for piece in pieces),
+        texts=tuple(i for i, piece in enumerate(pieces) if piece is not None),
+        jitter_ms=timeline.jitter_ms,
     )
 
 
@@ -107,16 +104,18 @@ def _sizes(pieces: Sequence[Piece | None], tokens: int | None) -> Iterator[float
     return (1.0 + (room / merged * one if merged else 0.0) for one in more)
 
 
-def generated_time_ms(timeline: Timeline) -> float | None:
+def generated_ms_of(timeline: Timeline) -> float | None:
     """How long the server says that it generated what came: of tokens that are not shown
     (reasoning that is taken out on the way) only the share of the others. Pieces of several
-    tokens are longer, and hide none."""
+    tokens are longer, and hide none. None: not said, in another unit, or never counted."""
     generated_ms, tokens = timeline.predicted_ms, timeline.tokens or 0
     in_pieces = len(timeline.token_ms or timeline.sent)
     characters = sum(len(piece.text) for piece in timeline.sent)
     shown = max(in_pieces, characters // CHARACTERS_A_TOKEN)
     if generated_ms is not None and tokens > 2 * shown:
-        return generated_ms * shown / tokens
+        generated_ms *= shown / tokens
+    if generated_ms is None or generated_ms < FASTEST_BEAT_MS * in_pieces:
+        return None
     return generated_ms
 
 
@@ -125,7 +124,7 @@ def heaps_of(stream: Stream, told_ms: float | None) -> tuple[list[Heap], float |
     arrival, which no pause moves; or the server's, where that is shorter. The longer of the two
     is that of a clock that goes wrong, or of tokens that are not shown."""
     beat_ms = told_ms
-    near_ms = FIRST_GUESS_MS if told_ms is None else _near_ms(told_ms)
+    near_ms = NEAR_MS if told_ms is None else _near_ms(told_ms)
     for _ in range(4):  # each beat may show other heaps; it settles in two or three rounds
         heaps = stream.heaps(near_ms)
         beats = [heap.since_ms / heap.size for heap in heaps[1:]]

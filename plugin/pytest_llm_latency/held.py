@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
-from .heaps import FASTEST_BEAT_MS, Heap, Stream, generated_time_ms, heaps_of, moments_of, stream_of
+from .heaps import FASTEST_BEAT_MS, Heap, Stream, generated_ms_of, heaps_of, stream_of
 from .timeline import Timeline
 
 PIECES_AT_LEAST = 8
@@ -20,7 +20,6 @@ PIECES_AT_LEAST = 8
 HELD_AT_LEAST_MS = 50.0
 HELD_BEATS_AT_LEAST = 3.0
 HELD_SHARE = 0.2
-HEAP_AT_LEAST = 4
 CLUMP_AT_LEAST = 3
 CLUMPS_AT_LEAST = 3
 CLUMP_SHARE = 0.5  # of the time between two clumps the first piece waits
@@ -31,6 +30,9 @@ REFUTED_FACTOR = 3.0
 # A server that sends some tokens at a time always does; a hold makes more of them.
 LARGER_THAN_USUAL = 3.0
 DRAFT_TOKENS_AT_MOST = 16
+# Parsers of tool calls keep some tokens; a window of as many is a hold.
+LAG_PIECES_AT_LEAST = 8
+LAG_FACTOR = 2.0
 ALL_SPAN_SHARE = 0.1
 ALL_SPAN_SHARE_OF_TOTAL = 0.02
 ALL_ARRIVALS_SHARE = 0.25
@@ -99,33 +101,31 @@ class Held:
 
 def measure(timeline: Timeline) -> Held:
     """What was held back of a whole answer."""
-    pieces = timeline.sent
-    if len(pieces) < PIECES_AT_LEAST or timeline.total_ms is None:
+    if len(timeline.sent) < PIECES_AT_LEAST or timeline.total_ms is None:
         return Held()
-    moments = moments_of(timeline)
-    stream = stream_of(timeline, moments)
-    generated_ms = generated_time_ms(timeline)
-    if generated_ms is not None and generated_ms < FASTEST_BEAT_MS * len(moments):
-        generated_ms = None  # in another unit, or never counted
+    stream, generated_ms = stream_of(timeline), generated_ms_of(timeline)
     if _came_at_once(timeline, stream, generated_ms):
-        return _all_held(timeline, stream, generated_ms)
+        return _all_held(stream, generated_ms)
     told_ms = None  # without a count a delta of reasoning may be all of it
     if generated_ms is not None and timeline.tokens is not None:
         told_ms = generated_ms / sum(stream.sizes)
     heaps, beat_ms = heaps_of(stream, told_ms)
     if beat_ms is None:
-        return Held(generated_ms=generated_ms)
+        return Held()
     heaps = [replace(heap, held_ms=_held_ms(heap, heaps, stream, beat_ms)) for heap in heaps]
     draft = 2 * DRAFT_TOKENS_AT_MOST if timeline.drafted else 0
     clumps = _are_clumps(heaps, beat_ms, draft)
     if not clumps:
         heaps = _long_and_large(heaps, beat_ms, draft)
-    each_ms = (ms for heap in heaps for ms in _each(heap, stream))
+    lag_ms = 0.0 if clumps else _lag_ms(heaps, stream, beat_ms, generated_ms)
+    if lag_ms:
+        heaps[-1] = replace(heaps[-1], held_ms=lag_ms)
+    each_ms = [ms for heap in heaps for ms in _each(heap, stream, lag_ms)]
     held = Held(
         shape="clumps" if clumps else "heaps",
         heaps=tuple(heaps),
-        held_ms=tuple(ms for ms, (_, piece) in zip(each_ms, moments) if piece is not None),
-        first_ms=pieces[0].t_ms,
+        held_ms=tuple(each_ms[i] for i in stream.texts),
+        first_ms=stream.t_ms[stream.texts[0]],
         span_ms=stream.span_ms,
         beat_ms=beat_ms,
         source="the server's" if beat_ms == told_ms else "the stream's",
@@ -134,6 +134,18 @@ def measure(timeline: Timeline) -> Held:
     if clumps or held.is_much or held.made(0, held.first_ms):
         return held
     return replace(held, shape="not")
+
+
+def _lag_ms(
+    heaps: Sequence[Heap], stream: Stream, beat_ms: float, generated_ms: float | None
+) -> float:
+    """How long every piece was held by what always keeps the last few, and lets them go at the
+    end: all came in less time than the server says that they took, by what those take."""
+    if generated_ms is None or heaps[-1].size < LAG_PIECES_AT_LEAST:
+        return 0.0
+    short_ms, last_ms = generated_ms - stream.span_ms, (heaps[-1].size - 1.0) * beat_ms
+    agree = last_ms / LAG_FACTOR <= short_ms <= last_ms * LAG_FACTOR
+    return min(short_ms, last_ms) if agree and short_ms >= HELD_AT_LEAST_MS else 0.0
 
 
 def _came_at_once(timeline: Timeline, stream: Stream, generated_ms: float | None) -> bool:
@@ -154,22 +166,20 @@ def _came_at_once(timeline: Timeline, stream: Stream, generated_ms: float | None
     )
 
 
-def _all_held(timeline: Timeline, stream: Stream, generated_ms: float | None) -> Held:
+def _all_held(stream: Stream, generated_ms: float | None) -> Held:
     """One heap; where no beat is known, it may have been ready since the request."""
     came_ms = stream.t_ms[-1]
-    held_ms = stream.t_ms[0]
-    if generated_ms is not None:
-        held_ms = min(held_ms, generated_ms - stream.span_ms)
-    heap = Heap(
-        0, len(stream.t_ms), sum(stream.sizes), came_ms, came_ms, sum(stream.size_bytes), held_ms
-    )
+    held_ms = stream.t_ms[0] if generated_ms is None else generated_ms - stream.span_ms
+    size, size_bytes = sum(stream.sizes), sum(stream.size_bytes)
+    heap = Heap(0, len(stream.t_ms), size, came_ms, came_ms, size_bytes, held_ms)
+    each_ms = list(_each(heap, stream, 0.0))
     return Held(
         shape="all",
         heaps=(heap,),
-        held_ms=tuple(_each(heap, stream))[-len(timeline.sent) :],
-        first_ms=timeline.sent[0].t_ms,
+        held_ms=tuple(each_ms[i] for i in stream.texts),
+        first_ms=stream.t_ms[stream.texts[0]],
         span_ms=stream.span_ms,
-        beat_ms=None if generated_ms is None else generated_ms / heap.size,
+        beat_ms=None if generated_ms is None else generated_ms / size,
         source="the stream's" if generated_ms is None else "the server's",
         generated_ms=generated_ms,
     )
@@ -182,8 +192,7 @@ def _held_ms(heap: Heap, heaps: Sequence[Heap], stream: Stream, beat_ms: float) 
     if not _fits(heap, beat_ms, BEAT_FACTOR):
         return 0.0
     for other in heaps:
-        large = other.size >= max(HEAP_AT_LEAST, heap.size / 2)
-        if large and not _fits(other, beat_ms, REFUTED_FACTOR):
+        if other.size >= heap.size / 2 and not _fits(other, beat_ms, REFUTED_FACTOR):
             beat_ms = other.since_ms / (other.size - 1.0)
     ready_ms = heap.came_ms - min((heap.size - 1.0) * beat_ms, heap.since_ms)
     return max(stream.t_ms[heap.first] - ready_ms, 0.0)
@@ -209,7 +218,7 @@ def _long_and_large(heaps: Sequence[Heap], beat_ms: float, draft: int) -> list[H
     usual = statistics.median(heap.size for heap in heaps)
     if len(heaps) < 2 or (usual >= CLUMP_AT_LEAST and _is_slow(heaps, beat_ms)):
         usual = 1.0  # no server sends so many at a time for nothing
-    large = max(HEAP_AT_LEAST, LARGER_THAN_USUAL * usual, draft)
+    large = max(LARGER_THAN_USUAL * usual, draft)
     long_ms = max(HELD_AT_LEAST_MS, HELD_BEATS_AT_LEAST * beat_ms)
     return [
         heap if heap.size >= large and heap.held_ms >= long_ms else replace(heap, held_ms=0.0)
@@ -221,13 +230,13 @@ def _fits(heap: Heap, beat_ms: float, factor: float) -> bool:
     return (heap.size - 1.0) * beat_ms <= factor * heap.since_ms
 
 
-def _each(heap: Heap, stream: Stream) -> Iterator[float]:
+def _each(heap: Heap, stream: Stream, lag_ms: float) -> Iterator[float]:
     """How long each of its pieces was held: they were made one after the other since the first
     was ready."""
     end = heap.first + heap.count
     t_ms, sizes = stream.t_ms[heap.first : end], stream.sizes[heap.first : end]
     if heap.held_ms <= 0.0:
-        return (0.0 for _ in t_ms)
+        return (lag_ms for _ in t_ms)
     ready_ms = t_ms[0] - heap.held_ms
     beat_ms = (heap.came_ms - ready_ms) / max(heap.size - 1.0, 1.0)
     made = accumulate(sizes, initial=0.0)

@@ -127,6 +127,38 @@ def clumps(events: Events, _: Request) -> Events:
     yield b"".join(held)
 
 
+def until_4_kb(events: Events, _: Request) -> Events:
+    """As a buffer that is first filled; what follows flows."""
+    held: list[bytes] | None = []
+    for event in events:
+        if held is None:
+            yield event
+            continue
+        held.append(event)
+        if sum(map(len, held)) >= 4096:
+            yield b"".join(held)
+            held = None
+    yield b"".join(held or [])
+
+
+def held_from(first: int, count: int | None) -> Callable[[Events, Request], Events]:
+    """So many texts held from the `first` on; None: all to the end."""
+
+    def answer(events: Events, _: Request) -> Events:
+        held: list[bytes] = []
+        texts = 0
+        for event in events:
+            texts += bool(text_of(event))
+            if texts <= first or (count is not None and texts > first + count):
+                yield b"".join([*held, event])
+                held = []
+            else:
+                held.append(event)
+        yield b"".join(held)
+
+    return answer
+
+
 def cut_short(events: Events, request: Request) -> Events:
     for number, event in enumerate(events):
         if "three short" in system_of(request) and number == 20:
@@ -337,6 +369,7 @@ def next_refused(request: Request) -> tuple[int, Any] | None:
 
 CACHE_OFF = with_body(cache_prompt=False)
 BURST = dict.fromkeys(("sse", "ttft", "sentence"), "broken: burst")
+HELD = dict.fromkeys(("sse", "ttft", "sentence"), "broken: held-back")
 NO_SENTENCE = dict.fromkeys(("sentence", "report"))
 # By times alone: where the machine is too busy to show that there is no difference, noise.
 NO_DIFFERENCE = {"cache": "broken: no-difference-in-time or inconclusive: noise"}
@@ -353,6 +386,9 @@ FAULTS = [
     Fault("cuts a finished answer up", Proxy(answer=cut_up), BURST, slow=True),
     Fault("buffers and merges", Proxy(answer=merged), BURST, slow=True),
     Fault("sends in clumps", Proxy(answer=clumps), {"sse": "broken: coalesced"}, slow=True),
+    Fault("holds the first 4 KB", Proxy(answer=until_4_kb), HELD, slow=True),
+    Fault("holds in the middle", Proxy(answer=held_from(20, 24)), {"sse": "broken: held-back"}, slow=True),
+    Fault("holds at the end", Proxy(answer=held_from(36, None)), {"sse": "broken: held-back"}, slow=True),
     Fault("cuts short", Proxy(answer=cut_short), NO_SENTENCE, "cut short"),
     Fault("an error inside the stream", Proxy(answer=error_inside), NO_SENTENCE, "out of luck"),
     Fault("no text", Proxy(answer=no_text), NO_SENTENCE, "no text"),
