@@ -905,16 +905,20 @@ def token_count(reply: Reply) -> int | None:
     return len(tokens) if isinstance(tokens, list) else None
 
 
-def _unanswered(recording: Recording) -> str | None:
-    """Why a request was not answered; None: it was. One whose few tokens were all spent on
-    reasoning was."""
+def _error(recording: Recording) -> str | None:
     try:
         usable(recording)
     except (StreamError, ConfigError) as error:
-        timeline = derive(recording)
-        answered = timeline.error is None and not timeline.cut_short and timeline.token_ms
-        return None if answered else str(error)
+        return str(error)
     return None
+
+
+def _unanswered(recording: Recording) -> str | None:
+    """Why a request was not answered; None: it was. One whose few tokens were all spent on
+    reasoning was."""
+    timeline = derive(recording)
+    answered = timeline.error is None and not timeline.cut_short and timeline.token_ms
+    return None if answered else _error(recording)
 
 
 @dataclass(frozen=True)

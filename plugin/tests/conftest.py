@@ -48,7 +48,7 @@ def clean_environment(
 
 
 @pytest.fixture
-def every_plugin(clean_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def every_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pytest that a test starts finds its plugins by itself, as a user's does."""
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     monkeypatch.delenv("PYTEST_PLUGINS")

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_llm_latency.errors import ArtifactError
 from pytest_llm_latency.recording import End, Recording, Request
-from pytest_llm_latency.results import CancelCase, cancel_case
+from pytest_llm_latency.results import CancelCase, Recordings, cancel_case, cancel_result
 from pytest_llm_latency.slots import Poll, load_polls
 from pytest_llm_latency.sse import Read
 
@@ -32,12 +32,13 @@ def close(
     prompt_tokens: int | None = None,
     log: bytes | None = None,
     event: bytes = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n',
+    beside: Recordings | None = None,
 ) -> CancelCase:
     """A stream that was closed after so many pieces."""
     reads = tuple(Read(10.0 * number, event) for number in range(1, pieces + 1))
     request = Request("POST", "", {}, {"max_tokens": 256})
     recording = Recording("cancel/x", request, 200, (), 0.1, 1.0, reads, End("closed", 500.0))
-    return cancel_case("x", recording, polls, log, None, prompt_tokens)
+    return cancel_case("x", recording, polls, log, None, prompt_tokens, beside)
 
 
 def test_tokens_after_the_close_are_counted_by_the_slot() -> None:
@@ -161,3 +162,33 @@ def test_a_slot_that_is_never_idle_has_processed_nobody_knows_what() -> None:
 def test_a_list_of_answers_from_anywhere_is_checked(line: str) -> None:
     with pytest.raises((ValueError, ArtifactError)):
         load_polls(line)
+
+
+def answered(event: bytes, beat_ms: float = 10.0) -> Recording:
+    """Sixteen events and an end."""
+    reads = [Read(beat_ms * number, event) for number in range(1, 17)]
+    last = b'data: {"choices":[{"delta":{},"finish_reason":"length"}]}\n\ndata: [DONE]\n\n'
+    request = Request("POST", "", {}, {"max_tokens": 16})
+    reads.append(Read(17 * beat_ms, last))
+    return Recording("cancel/next", request, 200, (), 0.1, 1.0, tuple(reads), End("eof", 900.0))
+
+
+THINKS = b'data: {"choices":[{"delta":{"reasoning_content":"hm"}}]}\n\n'
+BLANK = b'data: {"choices":[{"delta":{}}]}\n\n'
+
+
+@pytest.mark.parametrize(("event", "is_answered"), [(THINKS, True), (BLANK, False)])
+def test_a_next_request_that_only_reasoned_was_answered(event: bytes, is_answered: bool) -> None:
+    idle = Recording(
+        "cancel/slots", Request("GET", "", {}, {}), 200, (), 0.1, 1.0, (), End("eof", 1.0)
+    )
+    found = {"slots": idle, "next": answered(event)}
+    result = cancel_result(found, [replace(close([]), name="close-at")], None)
+    assert (result.next_error is None) is is_answered
+
+
+def test_in_prefill_the_rest_of_the_prompt_takes_its_time() -> None:
+    """Idle after more than the answer would have taken: the log's line counts all the same."""
+    beside = {"control": answered(THINKS)}
+    case = close([poll(5000, False, 513)], log=LINE, beside=beside)
+    assert (case.stop, case.proof) == ("stopped", "log")
