@@ -190,5 +190,6 @@ def test_a_next_request_that_only_reasoned_was_answered(event: bytes, is_answere
 def test_in_prefill_the_rest_of_the_prompt_takes_its_time() -> None:
     """Idle after more than the answer would have taken: the log's line counts all the same."""
     beside = {"control": answered(THINKS)}
-    case = close([poll(5000, False, 513)], log=LINE, beside=beside)
+    polls = [poll(4900, True, 513), poll(5000, False, 513)]
+    case = close(polls, log=LINE, beside=beside)
     assert (case.stop, case.proof) == ("stopped", "log")
