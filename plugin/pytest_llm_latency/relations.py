@@ -17,7 +17,7 @@ from typing import Any, Literal
 from . import causes, sse
 from .artifacts import Chunk, PrefillRow, Props, Ttft, check
 from .causes import Cause
-from .decision import confirms, decide
+from .decision import Decision, confirms
 from .errors import ArtifactError, LatencyError, ServerError, StreamError
 from .recording import Reply
 from .results import (
@@ -495,7 +495,9 @@ def prefill(result: PrefillResult) -> list[Verdict]:
         # Prompts that grow by the server's own count are not cut off; they are only fast.
         totals = [leg.prompt_total for leg in result.legs[max(result.legs)]]
         fast = None if all(total is None for total in totals) else causes.INVISIBLE
-        verdict = _times_decide("prefill", by_time, times, in_order, ratios, hidden or fast)
+        decided = None if off else result.decided()
+        unseen = hidden or fast
+        verdict = _times_decide("prefill", by_time, times, in_order, ratios, decided, unseen)
         return [_not_counted("prefill", by_count), verdict, *_clock("prefill", legs)]
     numbers = ", ".join(count(row.prompt_n) for row in rows) + " tokens"
     verdicts = [_verdict("prefill", by_count, cut_off is None, numbers, cut_off)]
@@ -557,12 +559,12 @@ def _times_decide(
     times: str,
     in_order: bool,
     ratios: Sequence[float],
+    decided: Decision,
     unseen: Cause | None,
 ) -> Verdict:
     """The server counts no tokens: the rule judges the rounds. The medians must show it,
     too, for a verdict that holds; `unseen`: why no effect could be seen, if there is
     one. None: it would be seen."""
-    decided = decide(ratios)
     numbers = _spread(times, ratios) + "; count not reported"
     if decided == "broken":
         if unseen is not None:
@@ -673,12 +675,16 @@ def cache(result: CacheResult) -> list[Verdict]:
         if cold_leg.prompt_n is None or second.prompt_n is None:
             # No difference is a dead cache only where prefill can be seen, and no hit is told.
             told = any(leg.cold is False for leg in legs["second"])
-            seen = decide(result.visible()) == "holds" and not told
+            seen = result.is_visible() and not told
+            decided = {} if off else result.decided()
             unseen = off or _hidden(all_legs) or (None if seen else causes.INVISIBLE)
-            if name != "first" and off is None and decide(result.ratios("first")) == "holds":
+            if name != "first" and decided.get("first") == "holds":
                 unseen = causes.changed_prefix_hit(legs["second"][-1], legs[name][-1])
             verdicts.append(_not_counted("cache", f"second < {name} in prompt_n"))
-            verdicts.append(_times_decide("cache", relation, times, in_order, ratios, unseen))
+            by_time = decided.get(name)
+            verdicts.append(
+                _times_decide("cache", relation, times, in_order, ratios, by_time, unseen)
+            )
             continue
         less = result.hits(name)
         numbers = f"{count(second.prompt_n)} against {count(cold_leg.prompt_n)} tokens"

@@ -25,7 +25,7 @@ from .artifacts import (
     Ttft,
     TtftRun,
 )
-from .decision import RATIO, decide
+from .decision import RATIO, Decision, decide_pairs
 from .errors import ArtifactError, ConfigError, StreamError
 from .plan import salt_of
 from .recording import Recording, Reply
@@ -326,6 +326,10 @@ class PrefillResult:
         """Prefill with the most documents over prefill with the fewest, by round."""
         return _ratios(self.legs[max(self.legs)], self.legs[min(self.legs)]) if self.legs else []
 
+    def decided(self) -> Decision:
+        """Whether times alone show that prefill took longer with the most documents."""
+        return _decided(self.legs[max(self.legs)], self.legs[min(self.legs)])
+
 
 def prefill_result(recordings: Recordings) -> PrefillResult:
     """From the recordings "0docs-1", "4docs-1", …, the number behind the dash the round."""
@@ -356,13 +360,18 @@ def _jitter_ms(legs: Iterable[Sequence[Timeline]]) -> float:
     return max((leg.jitter_ms for rounds in legs for leg in rounds), default=0.0)
 
 
+def _prefilled_ms(legs: Sequence[Timeline]) -> list[float]:
+    """The times that prefill took, by round: reasoning, which comes before the first text, is as
+    long as it likes."""
+    return [max(_ms(leg.prefilled_ms), 0.001) for leg in legs]
+
+
 def _ratios(slow: Sequence[Timeline], fast: Sequence[Timeline]) -> list[float]:
-    """The ratios of the times that prefill took, by round: reasoning, which comes before the
-    first text, is as long as it likes."""
-    return [
-        max(_ms(a.prefilled_ms), 0.001) / max(_ms(b.prefilled_ms), 0.001)
-        for a, b in zip(slow, fast)
-    ]
+    return [a / b for a, b in zip(_prefilled_ms(slow), _prefilled_ms(fast))]
+
+
+def _decided(slow: Sequence[Timeline], fast: Sequence[Timeline]) -> Decision:
+    return decide_pairs(_prefilled_ms(slow), _prefilled_ms(fast))
 
 
 def _median_prefilled_ms(rounds: Sequence[Timeline]) -> float:
@@ -427,9 +436,9 @@ class CacheResult:
     def hits_by_time(self) -> bool | None:
         """Whether the times alone show a cached second leg, as they never do of a dead cache;
         None: they may, after further rounds."""
-        rounds = [self.ratios(name) for name in CACHE_COLD]
-        decided = {decide(ratios) for ratios in rounds}
-        if "broken" in decided or any(statistics.median(ratios) < RATIO for ratios in rounds):
+        decided = set(self.decided().values())
+        below = (statistics.median(self.ratios(name)) < RATIO for name in CACHE_COLD)
+        if "broken" in decided or any(below):
             return False
         return True if decided == {"holds"} else None
 
@@ -444,10 +453,24 @@ class CacheResult:
         """Prefill of the leg `cold` over that of the cached one, by round."""
         return _ratios(self.legs[cold], self.legs["second"]) if self.legs else []
 
+    def decided(self) -> dict[str, Decision]:
+        """Whether times alone show that the cached leg was the faster, by cold leg. Where it took
+        as long as one of them, and the noise hides whether as long as the other, it was not
+        cached: both are the same prompt, processed."""
+        found = {name: _decided(self.legs[name], self.legs["second"]) for name in CACHE_COLD}
+        hidden = [name for name, decision in found.items() if decision is None]
+        near = all(statistics.median(self.ratios(name)) < RATIO for name in hidden)
+        if "broken" in found.values() and "holds" not in found.values() and near:
+            return dict.fromkeys(found, "broken")
+        return found
+
     def visible(self) -> list[float]:
-        """Prefill of the cold long prompt over that of the short one before, by round: whether
-        it can be seen here at all."""
+        """Prefill of the cold long prompt over that of the short one before, by round."""
         return _ratios(self.legs["first"], self.clearing) if self.legs else []
+
+    def is_visible(self) -> bool:
+        """Whether times alone show prefill at all: the long prompt against the short one."""
+        return _decided(self.legs["first"], self.clearing) == "holds"
 
     @property
     def counted(self) -> bool:

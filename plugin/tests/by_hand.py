@@ -1,7 +1,7 @@
 """The lab done by hand, as a learner would: http.client, ten lines a step, no package of ours.
 
-`python by_hand.py URL KB_DIRECTORY LOG_FILE CLOSE_AT_S` writes the eleven artifacts and the log
-into the current directory. The lab closes at 0.5 s; a fast model has ended by then.
+`python by_hand.py URL KB_DIRECTORY LOG_FILE` writes the eleven artifacts and the log
+into the current directory.
 """
 
 import http.client
@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.request
 
-URL, KB, LOG, CLOSE_AT_S = sys.argv[1:]
+URL, KB, LOG = sys.argv[1:]
 HOST = URL.removeprefix("http://")
 SYSTEM = "You are a clinic phone assistant. Answer in one short sentence."
 SSE_PY = """
@@ -137,7 +137,7 @@ connection.request(
 response, received = connection.getresponse(), 0
 for line in response:
     received += b'"content":"' in line
-    if time.perf_counter() - started > float(CLOSE_AT_S):
+    if time.perf_counter() - started > 0.5:
         break
 response.close()
 connection.close()

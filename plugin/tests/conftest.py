@@ -64,7 +64,7 @@ def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def slow_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A larger one whose 256 tokens outlast half a second."""
     path = tmp_path_factory.mktemp("model") / "slow.gguf"
-    return tiny_model.write(path, layers=6, width=384, heads=6)
+    return tiny_model.write(path, layers=9, width=384, heads=6)
 
 
 @pytest.fixture(scope="session")

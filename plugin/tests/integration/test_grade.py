@@ -88,7 +88,7 @@ def hand_made(tmp_path_factory: pytest.TempPathFactory, slow_gguf: Path) -> Path
     kb = Path(test_llm_latency.__file__).with_name("kb")
     with guarded(own_command("local", slow_gguf, port, ()), log, url, 60.0, lambda _: None):
         done = subprocess.run(
-            [sys.executable, str(BY_HAND), url, str(kb), str(log), "0.05"],
+            [sys.executable, str(BY_HAND), url, str(kb), str(log)],
             cwd=directory, capture_output=True, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr

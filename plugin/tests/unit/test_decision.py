@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from pytest_llm_latency.decision import ROUNDS_AT_MOST, decide, enough
+from pytest_llm_latency.decision import ROUNDS_AT_MOST, Decision, decide, decide_pairs, enough
 
 
 def simulate(ratio: float, noise: float, seed: int) -> tuple[str | None, int]:
@@ -59,3 +59,27 @@ def test_rounds_that_are_wanted_in_any_case(counted: bool) -> None:
     assert enough([20.0] * 5, counted, 5)
     assert not enough([1.2] * ROUNDS_AT_MOST, counted, ROUNDS_AT_MOST + 1)
     assert enough([1.2] * (ROUNDS_AT_MOST + 1), counted, ROUNDS_AT_MOST + 1)
+
+
+def noisy_pairs(ratio: float, noise: float, seed: int) -> Decision:
+    """All rounds, each time with a noise of its own."""
+    draw = random.Random(seed)
+    slow = [ratio * math.exp(draw.gauss(0.0, noise)) for _ in range(ROUNDS_AT_MOST)]
+    return decide_pairs(slow, [math.exp(draw.gauss(0.0, noise)) for _ in range(ROUNDS_AT_MOST)])
+
+
+def test_a_five_fold_effect_shows_in_noise_that_nearly_doubles_a_ratio() -> None:
+    """The typical round misses it by x1.88; the ratios alone leave most runs undecided."""
+    noise = math.log(1.88) / 0.6745 / math.sqrt(2.0)
+    assert sum(noisy_pairs(5.6, noise, seed) == "holds" for seed in range(200)) > 140
+    assert sum(noisy_pairs(1.0, noise, seed) == "holds" for seed in range(500)) <= 3
+
+
+def test_ranks_speak_after_the_last_round_and_of_a_large_effect_only() -> None:
+    slow = [1.0, 4.0, 3.0, 9.0, 2.0, 8.0, 2.5, 6.0]
+    fast = [0.9, 0.8, 2.2, 0.2, 1.5, 0.1, 1.7, 0.3]
+    assert decide([a / b for a, b in zip(slow, fast)]) is None
+    assert decide_pairs(slow, fast) == "holds"
+    assert decide_pairs(slow[:-1], fast[:-1]) is None
+    near = [1.0 + number / 4 for number in range(ROUNDS_AT_MOST)]
+    assert decide_pairs([1.4 * value for value in near], near) != "holds"
