@@ -75,11 +75,9 @@ def test_a_five_fold_effect_shows_in_noise_that_nearly_doubles_a_ratio() -> None
     assert sum(noisy_pairs(1.0, noise, seed) == "holds" for seed in range(500)) <= 3
 
 
-def test_ranks_speak_after_the_last_round_and_of_a_large_effect_only() -> None:
+def test_ranks_speak_after_the_last_round_alone() -> None:
     slow = [1.0, 4.0, 3.0, 9.0, 2.0, 8.0, 2.5, 6.0]
     fast = [0.9, 0.8, 2.2, 0.2, 1.5, 0.1, 1.7, 0.3]
     assert decide([a / b for a, b in zip(slow, fast)]) is None
     assert decide_pairs(slow, fast) == "holds"
     assert decide_pairs(slow[:-1], fast[:-1]) is None
-    near = [1.0 + number / 4 for number in range(ROUNDS_AT_MOST)]
-    assert decide_pairs([1.4 * value for value in near], near) != "holds"
