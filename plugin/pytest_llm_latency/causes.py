@@ -16,6 +16,8 @@ CLOCK_SHARE = 0.05
 LATE_SHARE = 0.2
 # A cache of blocks of hundreds of tokens (vLLM on hybrid models: 784) hits in a prompt as long.
 LONG_TOKENS = 2048
+# Fewer than these are a block or two, of which no server reuses a part.
+SHARED_TOKENS_AT_LEAST = 128
 ASK_BEHIND = ". Measure the server behind, too: --llm-upstream-url"
 _CONTEXT_CHARACTERS = 12
 
@@ -240,6 +242,9 @@ def cache_miss(cold: Timeline, second: Timeline) -> Cause:
         )
     shown = f"{second.prompt_n} tokens were processed again, {_number(second.cache_n)} reused"
     if cold.prompt != second.prompt:
+        lost = partial_hit_lost(cold, second)
+        if lost is not None:
+            return lost
         return Cause(
             "prompts-differ",
             f"{shown}: the prompts part at {parting(cold.prompt, second.prompt)}. What changes "
@@ -263,6 +268,25 @@ def cache_miss(cold: Timeline, second: Timeline) -> Cause:
     )
 
 
+def partial_hit_lost(known: Timeline, again: Timeline) -> Cause | None:
+    """A prompt that begins as a known one does was processed again from far before the place where
+    the two part. None: it was not, or nobody counts."""
+    if again.prompt_total is None or again.cache_n is None or not again.prompt:
+        return None
+    same = _same_characters(known.prompt, again.prompt)
+    shared = round(again.prompt_total * same / len(again.prompt))
+    if shared < SHARED_TOKENS_AT_LEAST or again.cache_n >= shared / 2:
+        return None
+    parted = f"the prompts part at {parting(known.prompt, again.prompt)}, so that "
+    return Cause(
+        "partial-hit-lost",
+        f"{'' if known.prompt == again.prompt else parted}about {shared} of {again.prompt_total} "
+        f"tokens (by characters) are the same, and {again.cache_n} reused: this server reuses "
+        "no part of a prompt, or less than it could (a sliding window: try --swa-full; blocks "
+        "longer than the part; another slot answered: try -np 1)",
+    )
+
+
 def changed_prefix_hit(known: Timeline, changed: Timeline) -> Cause:
     """A prompt that differs from its first character on was served from the cache."""
     reused = (
@@ -280,14 +304,16 @@ def changed_prefix_hit(known: Timeline, changed: Timeline) -> Cause:
 
 def parting(one: str, other: str) -> str:
     """Where two texts first differ, with a little of both."""
-    same = 0
-    for a, b in zip(one, other):
-        if a != b:
-            break
-        same += 1
+    same = _same_characters(one, other)
     start = max(0, same - _CONTEXT_CHARACTERS)
     shown = [repr(text[start : same + _CONTEXT_CHARACTERS]) for text in (one, other)]
     return f"character {same + 1} ({shown[0]} against {shown[1]})"
+
+
+def _same_characters(one: str, other: str) -> int:
+    """How many characters two texts share from the first on."""
+    pairs = enumerate(zip(one, other))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def prompt_not_growing(few: int, many: int, added_characters: int) -> Cause:

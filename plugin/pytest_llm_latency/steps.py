@@ -447,6 +447,12 @@ def measure_cache(bench: Bench) -> CacheResult:
         f"the changing line at the front: {_tokens(front)}{front.ttft_ms:.0f} ms to the first "
         f"text; at the end: {_tokens(end)}{end.ttft_ms:.0f} ms",
     )
+    first, second = result.legs["first"][-1], result.legs["second"][-1]
+    if second.cold is False:
+        for name, known, again in (("second", first, second), ("changed_suffix", second, end)):
+            lost = causes.partial_hit_lost(known, again)
+            if lost is not None:
+                bench.note("cache", f"{name}: {lost.sentence}")
     return result
 
 

@@ -625,6 +625,28 @@ def test_a_cache_miss_says_where_the_prompts_part() -> None:
     assert rewritten.cause.code == "prompt-changed-on-the-way"
 
 
+def test_a_part_that_is_the_same_and_was_not_reused() -> None:
+    """A document changed in mid-prompt: the server lost the half before it."""
+    half = "word " * 650
+    cold = replace(answer(prompt_n=1300, cache_n=0), prompt=f"{half}one {half}")
+    again = replace(answer(prompt_n=1299, cache_n=1), prompt=f"{half}two {half}")
+    verdict = relations.cached_below_uncached(cold, again)
+    assert verdict.cause is not None
+    assert verdict.cause.code == "partial-hit-lost"
+    assert "about 650 of 1300 tokens (by characters) are the same, and 1 reused" in (
+        verdict.cause.sentence
+    )
+    most = replace(answer(prompt_n=700, cache_n=600), prompt=again.prompt)
+    assert causes.partial_hit_lost(cold, most) is None
+    little = replace(again, prompt="word one" + half + half)
+    assert causes.partial_hit_lost(cold, little) is None
+    part = causes.partial_hit_lost(
+        cold, replace(answer(prompt_n=1100, cache_n=200), prompt=cold.prompt)
+    )
+    assert part is not None
+    assert part.sentence.startswith("about 1300 of 1300 tokens")
+
+
 def test_a_prompt_that_is_rewritten_may_have_the_same_length_by_chance() -> None:
     """As a longer session's number does: one round that differs is enough, whichever it is."""
     same = cache_result((1300, 28), (1300, 28), (1310, 28))
