@@ -221,7 +221,8 @@ def _cold(
     why = (
         f"the server's counts contradict each other ({warm.counts_conflict})"
         if warm.counts_conflict is not None
-        else "the server counts no reused tokens"
+        else "the server counts no reused tokens (vLLM does with --enable-prompt-tokens-details, "
+        "SGLang with --enable-cache-report)"
         if warm.cold is None
         else f"{warm.cache_n} of {warm.prompt_total} prompt tokens were in the cache already"
     )

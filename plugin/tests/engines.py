@@ -37,6 +37,7 @@ class Engine:
     unknown: tuple[int, Any] = (404, {"error": {"message": "Not Found"}})
     word: str = "word"
     caches: bool = False
+    reuses_parts: bool = True  # of a prompt; False: all of it or nothing, as with a sliding window
     cached_s: float = 0.012
     running: int = 0
     others: int = 0
@@ -117,7 +118,8 @@ class Engine:
         fronts = [_same_front(text, old) for old in self.seen]
         self.seen.append(text)
         longest = min(max(fronts, default=0), len(text) - 4)
-        return longest if longest > 0.5 * len(text) else 0
+        enough = 0.5 * len(text) if self.reuses_parts else len(text) - 5
+        return longest if longest > enough else 0
 
 
 def _same_front(one: str, other: str) -> int:

@@ -60,6 +60,16 @@ def test_vllm(lab: Run, run_json: Callable[[], Any]) -> None:
     )
 
 
+def test_a_part_of_a_prompt_that_is_never_reused(lab: Run) -> None:
+    engine = vllm()
+    engine.caches, engine.reuses_parts, engine.answers = True, False, 9
+    result = measured(lab, engine, "-k", "cache")
+    result.assert_outcomes(passed=1, deselected=7)
+    result.stdout.fnmatch_lines(
+        ["note: cache: changed_suffix: the prompts part at character *, and 0 reused: this server *"]
+    )
+
+
 def test_a_cancel_that_vllm_never_sees(lab: Run) -> None:
     engine = vllm()
     with (
