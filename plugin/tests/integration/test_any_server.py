@@ -66,7 +66,9 @@ def test_a_part_of_a_prompt_that_is_never_reused(lab: Run) -> None:
     result = measured(lab, engine, "-k", "cache")
     result.assert_outcomes(passed=1, deselected=7)
     result.stdout.fnmatch_lines(
-        ["note: cache: changed_suffix: the prompts part at character *, and 0 reused: this server *"]
+        [
+            "note: cache: changed_suffix: the prompts part at character *, and 0 reused: this server *"
+        ]
     )
 
 

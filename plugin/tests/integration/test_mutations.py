@@ -12,9 +12,10 @@ import pytest
 
 from pytest_llm_latency.errors import LatencyError, NotDoneYet
 from pytest_llm_latency.grade import GradedLab
+from pytest_llm_latency.relations import cache as cache_rows
 from pytest_llm_latency.relations import (
-    SUPPORTING,
     cancel,
+    is_supporting,
     prefill,
     report,
     sentence,
@@ -22,7 +23,6 @@ from pytest_llm_latency.relations import (
     sse_stream,
     ttft,
 )
-from pytest_llm_latency.relations import cache as cache_rows
 
 JUDGES: dict[str, Callable[[Any], Any]] = {
     "server": server, "sse": sse_stream, "ttft": ttft, "prefill": prefill, "cache": cache_rows,
@@ -103,7 +103,7 @@ def graded(directory: Path, files: dict[str, Any]) -> dict[str, str]:
             continue
         bad = [
             row for row in rows
-            if row.outcome != "holds" and not (row.outcome == "not measurable" and row.relation in SUPPORTING)
+            if row.outcome != "holds" and not (row.outcome == "not measurable" and is_supporting(row.relation))
         ]  # fmt: skip
         if bad:
             wrong[step] = "\n".join(line for row in bad for line in row.lines())
