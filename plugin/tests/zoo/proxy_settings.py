@@ -1,0 +1,79 @@
+"""The settings in which the zoo's proxies stand before a server, and what the suite must say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from faults import BURST
+from proxies import (
+    AIOHTTP,
+    APACHE,
+    CADDY,
+    ENVOY,
+    FASTAPI,
+    H2O,
+    HAPROXY,
+    LIGHTTPD,
+    MITMPROXY,
+    NGINX,
+    ROOT,
+    SQUID,
+    TRAEFIK,
+    VARNISH,
+    Program,
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`told` and `words` as a fault's."""
+
+    program: Program
+    name: str
+    settings: str = ""
+    told: dict[str, str | None] = field(default_factory=dict)
+    words: str = ""
+    args: tuple[str, ...] = ()
+
+
+LAB_KB = ROOT / "test_llm_latency" / "kb"  # some 4,000 tokens here: long
+LATE = {"cancel": "broken: cancel-late-in-prefill"}
+PIPE = "sub vcl_recv { return (pipe); }"
+SETTINGS = [
+    Setting(NGINX, "defaults"),
+    Setting(NGINX, "buffering off", "proxy_buffering off;"),
+    Setting(
+        NGINX, "gzip for event streams",
+        "gzip on; gzip_types text/event-stream; gzip_proxied any; gzip_min_length 1; proxy_ignore_headers X-Accel-Buffering;",
+        BURST,
+    ),
+    Setting(NGINX, "ignores a client's abort", "proxy_ignore_client_abort on;", LATE),
+    Setting(
+        NGINX, "a read timeout shorter than the prefill", "proxy_read_timeout 2s;",
+        dict.fromkeys(("prefill", "cache", "report")), "was cut off", (f"--llm-kb={LAB_KB}",),
+    ),
+    Setting(HAPROXY, "defaults", "", {"sse": "broken: coalesced", **LATE}),
+    Setting(HAPROXY, "no delay", "option http-no-delay", LATE),
+    Setting(HAPROXY, "no delay, aborts on close", "option http-no-delay\n    option abortonclose"),
+    Setting(APACHE, "defaults"),
+    Setting(APACHE, "flushpackets=on", "flushpackets=on"),
+    Setting(VARNISH, "defaults"),
+    Setting(VARNISH, "return (pipe)", PIPE),
+    Setting(SQUID, "defaults"),
+    Setting(LIGHTTPD, "defaults"),
+    Setting(LIGHTTPD, "stream-response-body = 1", "server.stream-response-body = 1"),
+    Setting(LIGHTTPD, "stream-response-body = 2", "server.stream-response-body = 2"),
+    Setting(H2O, "defaults"),
+    Setting(ENVOY, "defaults"),
+    Setting(TRAEFIK, "defaults"),
+    Setting(CADDY, "defaults"),
+    Setting(CADDY, "flush_interval -1", "flush_interval -1"),
+    Setting(MITMPROXY, "defaults"),
+    Setting(MITMPROXY, "stream_large_bodies=1", "--set stream_large_bodies=1"),
+    Setting(FASTAPI, "streams", "streams"),
+    Setting(FASTAPI, "looks at the first chunk first", "looks-first"),
+    Setting(FASTAPI, "reads the whole answer", "whole"),
+    Setting(FASTAPI, "in threads", "in-threads"),
+    Setting(AIOHTTP, "defaults"),
+    Setting(AIOHTTP, "handler_cancellation=True", "handler-cancellation"),
+]  # fmt: skip
