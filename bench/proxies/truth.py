@@ -220,7 +220,8 @@ def main() -> None:
             directory.chmod(0o755)
             with running(program, setting.settings, directory, server.url) as url:
                 figures = row(server, url, options.rounds)
-            print(f"| {program.version_words()} | {setting.name} | {figures} |", flush=True)
+            named = f"{program.name} {program.version_words()}"
+            print(f"| {named} | {setting.name} | {figures} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,9 @@ def main() -> int:
             subprocess.run(["apt-get", "update", "-q"], env=environment, check=True)
             subprocess.run(install, env=environment, check=True)
         if shutil.which("systemctl"):
-            services = [name for name in wanted if Path(f"/lib/systemd/system/{name}.service").exists()]
+            services = [
+                name for name in wanted if Path(f"/lib/systemd/system/{name}.service").exists()
+            ]
             subprocess.run(["systemctl", "disable", "--quiet", *services], check=bool(services))
     for package in missing():
         print(f"not installed: {package} (as root: apt-get install {package})", file=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -46,13 +47,11 @@ class Program:
         )
 
     def version_words(self) -> str:
-        """What the program says of its version, first line."""
-        command = [
-            self.executable() or "",
-            *shlex.split(Template(self.version).substitute(gateways=GATEWAYS)),
-        ]
+        """The program's version, by its own words; of a gateway that of each of its libraries."""
+        command = [self.executable() or "", *shlex.split(self.version)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return next(iter((done.stdout + done.stderr).strip().splitlines()), "")
+        first_line = (done.stdout + done.stderr).strip().partition("\n")[0]
+        return " + ".join(re.findall(r"(?<![\w.])v?(\d+(?:\.\d+)+)", first_line))
 
 
 @contextlib.contextmanager

@@ -38,6 +38,8 @@ class Setting:
 
 LAB_KB = ROOT / "test_llm_latency" / "kb"  # some 4,000 tokens here: long
 LATE = {"cancel": "broken: cancel-late-in-prefill"}
+# The close reaches the server in neither phase.
+IGNORES = {"cancel": "broken: cancel-ignored and broken: cancel-late-in-prefill"}
 PIPE = "sub vcl_recv { return (pipe); }"
 SETTINGS = [
     Setting(NGINX, "defaults"),
@@ -55,25 +57,27 @@ SETTINGS = [
     Setting(HAPROXY, "defaults", "", {"sse": "broken: coalesced", **LATE}),
     Setting(HAPROXY, "no delay", "option http-no-delay", LATE),
     Setting(HAPROXY, "no delay, aborts on close", "option http-no-delay\n    option abortonclose"),
-    Setting(APACHE, "defaults"),
-    Setting(APACHE, "flushpackets=on", "flushpackets=on"),
-    Setting(VARNISH, "defaults"),
+    Setting(APACHE, "defaults", "", LATE),
+    Setting(APACHE, "flushpackets=on", "flushpackets=on", LATE),
+    Setting(VARNISH, "defaults", "", LATE),
     Setting(VARNISH, "return (pipe)", PIPE),
     Setting(SQUID, "defaults"),
-    Setting(LIGHTTPD, "defaults"),
-    Setting(LIGHTTPD, "stream-response-body = 1", "server.stream-response-body = 1"),
-    Setting(LIGHTTPD, "stream-response-body = 2", "server.stream-response-body = 2"),
-    Setting(H2O, "defaults"),
+    Setting(LIGHTTPD, "defaults", "", {**BURST, **IGNORES}),
+    Setting(LIGHTTPD, "stream-response-body = 1", "server.stream-response-body = 1", LATE),
+    Setting(LIGHTTPD, "stream-response-body = 2", "server.stream-response-body = 2", LATE),
+    Setting(H2O, "defaults", "", LATE),
     Setting(ENVOY, "defaults"),
     Setting(TRAEFIK, "defaults"),
     Setting(CADDY, "defaults"),
     Setting(CADDY, "flush_interval -1", "flush_interval -1"),
-    Setting(MITMPROXY, "defaults"),
+    Setting(MITMPROXY, "defaults", "", BURST),
     Setting(MITMPROXY, "stream_large_bodies=1", "--set stream_large_bodies=1"),
     Setting(FASTAPI, "streams", "streams"),
-    Setting(FASTAPI, "looks at the first chunk first", "looks-first"),
-    Setting(FASTAPI, "reads the whole answer", "whole"),
-    Setting(FASTAPI, "in threads", "in-threads"),
-    Setting(AIOHTTP, "defaults"),
+    Setting(FASTAPI, "looks at the first chunk first", "looks-first", LATE),
+    Setting(FASTAPI, "reads the whole answer", "whole", {**BURST, **IGNORES}),
+    Setting(FASTAPI, "in threads", "in-threads", IGNORES),
+    Setting(FASTAPI, "in a task of its own", "in-a-task", IGNORES),
+    Setting(FASTAPI, "behind a middleware", "middleware"),
+    Setting(AIOHTTP, "defaults", "", LATE),
     Setting(AIOHTTP, "handler_cancellation=True", "handler-cancellation"),
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing
@@ -12,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from starlette.background import BackgroundTask
+from starlette.middleware.base import RequestResponseEndpoint
 
 port, upstream, way = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 client = httpx.AsyncClient(base_url=upstream, timeout=None)
@@ -61,6 +63,26 @@ async def in_threads(request: Request) -> Response:
     return StreamingResponse(chunks(), answer.status_code, _type(answer))
 
 
+async def in_a_task(request: Request) -> Response:
+    """A task of its own fetches the answer and fills a queue; it outlives the one who listens
+    (Nayjest/lm-proxy#88)."""
+    answer = await client.send(await _copy(client, request), stream=True)
+    queue: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def fetch() -> None:
+        async for chunk in answer.aiter_raw():
+            await queue.put(chunk)
+        await queue.put(b"")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        task = asyncio.create_task(fetch())
+        while chunk := await queue.get():
+            yield chunk
+        await task
+
+    return StreamingResponse(chunks(), answer.status_code, _type(answer))
+
+
 async def _copy(by: httpx.AsyncClient | httpx.Client, request: Request) -> httpx.Request:
     body = await request.body()
     return by.build_request(
@@ -77,9 +99,22 @@ WAYS: dict[str, Callable[[Request], Awaitable[Response]]] = {
     "looks-first": looks_first,
     "whole": whole,
     "in-threads": in_threads,
+    "in-a-task": in_a_task,
+    "middleware": streams,
 }
+
+
+async def log(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """What tutorials add to an app: from behind it the disconnect may not be seen
+    (1rgs/claude-code-proxy#114)."""
+    response = await call_next(request)
+    print(request.method, request.url.path, response.status_code)
+    return response
+
 
 if __name__ == "__main__":
     app = FastAPI()
     app.add_route("/{path:path}", WAYS[way], methods=["GET", "POST"])
+    if way == "middleware":
+        app.middleware("http")(log)
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
