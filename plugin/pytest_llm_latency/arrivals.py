@@ -10,7 +10,6 @@ from __future__ import annotations
 import http.client
 import io
 import re
-import time
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -20,11 +19,17 @@ from . import sse
 _SIZE = re.compile(rb"[ \t]*0*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 _LONGEST_LINE_BYTES = 65536
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+_NO_ENCODING = frozenset(("", "identity", "none", "utf-8", "utf8", "text", "binary", "8bit"))
 _PART_BYTES = 1024 * 1024  # of a decompressed read at a time: a bomb goes off in small parts
 
 
 class BrokenBody(OSError):
-    """The body breaks its own framing: cut off, or no chunk where one must be."""
+    """The body was cut off."""
+
+
+class UnreadableBody(OSError):
+    """The body cannot be read: no chunk where one must be, or an encoding that is unknown or
+    broken. The connection is not to blame."""
 
 
 class Unchunker:
@@ -40,7 +45,7 @@ class Unchunker:
         self._is_after_chunk = False  # its line end comes next
 
     def feed(self, data: bytes) -> bytes:
-        """Take the next bytes; return the body's among them. Raises BrokenBody."""
+        """Take the next bytes; return the body's among them. Raises UnreadableBody."""
         data = self._rest + data if self._rest else data
         body = []
         position = 0
@@ -56,7 +61,7 @@ class Unchunker:
             end = data.find(b"\n", position)
             if end < 0:
                 if len(data) - position > _LONGEST_LINE_BYTES:
-                    raise BrokenBody("a chunk's size is no line")
+                    raise UnreadableBody("a chunk's size is no line")
                 break
             self._line(data[position:end].removesuffix(b"\r"))
             position = end + 1
@@ -66,12 +71,12 @@ class Unchunker:
     def _line(self, line: bytes) -> None:
         if self._is_after_chunk:
             if line:
-                raise BrokenBody(f"a chunk is longer than its size: {line[:40]!r} follows")
+                raise UnreadableBody(f"a chunk is longer than its size: {line[:40]!r} follows")
             self._is_after_chunk = False
             return
         size = _SIZE.fullmatch(line)
         if size is None:
-            raise BrokenBody(f"no chunk's size: {line[:40]!r}")
+            raise UnreadableBody(f"no chunk's size: {line[:40]!r}")
         self._left = int(size.group(1), 16)
         self.ended = self._left == 0
 
@@ -80,15 +85,23 @@ class Decompressor:
     """Takes off a content encoding, gzip or deflate, as the bytes come."""
 
     def __init__(self, encoding: str) -> None:
-        """Raises BrokenBody for another encoding."""
+        """Raises UnreadableBody for another encoding."""
         if encoding not in _WINDOW_BITS:
-            raise BrokenBody(f"the answer has a content encoding nobody asked for: {encoding!r}")
+            raise UnreadableBody(
+                f"it has the content encoding {encoding!r}, which nobody asked for (the request "
+                "says Accept-Encoding: gzip, deflate): let the server, or what stands before it, "
+                "not compress text/event-stream"
+            )
         self._bits = _WINDOW_BITS[encoding]
         self._decoder = zlib.decompressobj(self._bits)
         self._is_begun = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take the next bytes; yield what they give, in parts of bounded size."""
+        """Take the next bytes; yield what they give, in parts of bounded size. Raises
+        UnreadableBody."""
+        if not self._is_begun and self._bits == zlib.MAX_WBITS and data:
+            self._bits = _deflate_bits(data)
+            self._decoder = zlib.decompressobj(self._bits)
         try:
             while data:
                 if self._decoder.eof:  # a further member follows
@@ -99,7 +112,7 @@ class Decompressor:
                 if part:
                     yield part
         except zlib.error as error:
-            raise BrokenBody(f"the content encoding is broken: {error}") from None
+            raise UnreadableBody(f"the content encoding is broken: {error}") from None
 
     def end(self) -> None:
         """Raise BrokenBody where the encoded stream is not at its end."""
@@ -107,8 +120,24 @@ class Decompressor:
             raise BrokenBody("the encoded body was cut off before its end")
 
 
+def _deflate_bits(data: bytes) -> int:
+    """How "deflate" is meant, by its first bytes: with zlib's header (RFC 9110), or without, as
+    some servers send it and every client takes it."""
+    has_header = data[0] & 0x0F == 8 and data[0] >> 4 <= 7
+    if has_header and len(data) > 1:
+        has_header = (data[0] << 8 | data[1]) % 31 == 0
+    return zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
+
+
+def encodings(header: str) -> list[str]:
+    """The codings that a Content-Encoding says were applied, in their order; what names none
+    ("none", "utf-8", set to keep others from compressing) is left out, as every client does."""
+    names = [name.strip().lower().removeprefix("x-") for name in header.split(",")]
+    return [name for name in names if name not in _NO_ENCODING]
+
+
 class _StampedIO(io.RawIOBase):
-    """A socket's bytes; `stamp` is the `time.perf_counter()` of the latest return of its recv,
+    """A socket's bytes; `stamp` is the `sse.now()` of the latest return of its recv,
     `ended` says that it has returned the end."""
 
     def __init__(self, sock: Any) -> None:
@@ -122,7 +151,7 @@ class _StampedIO(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         count: int = self._recv_into(buffer)
-        self.stamp = time.perf_counter()
+        self.stamp = sse.now()
         self.ended = count == 0
         return count
 
@@ -159,16 +188,12 @@ class Response(http.client.HTTPResponse):
             http.client.parse_headers(self.fp)
 
     def arrivals(self) -> Iterator[sse.Arrival]:
-        """The body up to its end, its encodings taken off. Raises BrokenBody, OSError."""
-        encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
-        if encoding == "identity":
-            yield from self._unchunked()
-            return
-        decompressor = Decompressor(encoding.removeprefix("x-"))
-        for now, data in self._unchunked():
-            for part in decompressor.feed(data):
-                yield now, part
-        decompressor.end()
+        """The body up to its end, its encodings taken off. Raises BrokenBody, UnreadableBody,
+        OSError."""
+        body = self._unchunked()
+        for encoding in reversed(encodings(self.headers.get("Content-Encoding", ""))):
+            body = _decompressed(body, Decompressor(encoding))
+        yield from body
 
     def _unchunked(self) -> Iterator[sse.Arrival]:
         if self.fp is None:
@@ -198,3 +223,10 @@ class Response(http.client.HTTPResponse):
                 yield now, data
             if unchunker is not None and unchunker.ended:
                 return
+
+
+def _decompressed(body: Iterator[sse.Arrival], decompressor: Decompressor) -> Iterator[sse.Arrival]:
+    for now, data in body:
+        for part in decompressor.feed(data):
+            yield now, part
+    decompressor.end()

@@ -6,6 +6,9 @@ and does not know what the steps need.
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +20,7 @@ from .errors import ServerError
 from .recording import Recording, Reply
 from .results import CAPABILITIES, is_offered, is_props, lists_models
 from .slots import Answer, answer_of
+from .sse import CHAT
 from .timeline import derive
 
 QUESTION = [{"role": "user", "content": "hi"}]
@@ -67,6 +71,7 @@ class Capabilities:
             "models": list(self.models),
             "refused_fields": list(dialect.refused),
             "max_tokens_name": dialect.max_tokens_name,
+            "api_path": dialect.api_path,
         }
 
     def words(self) -> str:
@@ -103,8 +108,8 @@ def look(client: Client, progress: Callable[[str], None]) -> Capabilities:
     """Find out what the server of `client` offers. Its recordings are those of the step
     "capabilities"."""
     progress("what the server offers")
-    models = _models(client)
-    dialect = client.dialect
+    models, api_path = _models(client)
+    dialect = replace(client.dialect, api_path=api_path)
     if dialect.model is None and len(models) == 1:
         dialect = replace(dialect, model=models[0])
     props, health = _ask(client, "/props"), _ask(client, "/health")
@@ -125,7 +130,7 @@ def look(client: Client, progress: Callable[[str], None]) -> Capabilities:
     found = Capabilities(
         dialect=dialect,
         models=models,
-        health=_health(health, models),
+        health=_health(health, models, client.api_paths[0] if api_path is None else api_path),
         props=f"/props{query}" if props is not None and is_props(props) else None,
         slots=slots_path if answer.missing is None else None,
         slots_field=answer.field,
@@ -143,17 +148,21 @@ def _ask(client: Client, path: str) -> Reply | None:
         return None
 
 
-def _health(health: Reply | None, models: Sequence[str]) -> str | None:
+def _health(health: Reply | None, models: Sequence[str], api_path: str) -> str | None:
     if health is not None and is_offered(health):
         return "/health"
-    return "/v1/models" if models else None
+    return f"{api_path}/models" if models else None
 
 
-def _models(client: Client) -> tuple[str, ...]:
-    reply = _ask(client, "/v1/models")
-    rows = reply.json()["data"] if reply is not None and lists_models(reply) else []
-    names = [row.get("id") for row in rows if isinstance(row, dict)]
-    return tuple(name for name in names if isinstance(name, str) and name and _is_text(name))
+def _models(client: Client) -> tuple[tuple[str, ...], str | None]:
+    """The models, and the path of the API that lists them: ((), None) where none does."""
+    for path in client.api_paths:
+        reply = _ask(client, f"{path}/models")
+        if reply is not None and lists_models(reply):
+            names = [row.get("id") for row in reply.json()["data"] if isinstance(row, dict)]
+            known = (name for name in names if isinstance(name, str) and name and _is_text(name))
+            return tuple(known), path
+    return (), None
 
 
 def _is_text(name: str) -> bool:
@@ -180,6 +189,16 @@ def _counts_tokens(client: Client) -> bool:
     )
 
 
+def _path_of_the_chat(client: Client) -> str:
+    """Of a server that lists no models: the first path that knows the chat."""
+    for path in client.api_paths[:-1]:
+        with contextlib.suppress(ServerError):
+            reply = client.post(path + CHAT, {"messages": [], "max_tokens": 1})
+            if reply.status not in (404, 405):
+                return path
+    return client.api_paths[-1]
+
+
 def _is_refusal(recording: Recording) -> bool:
     """Whether a server refuses the form of a request: by the usual status, or by words that name
     one of the fields."""
@@ -190,27 +209,53 @@ def _is_refusal(recording: Recording) -> bool:
     return named and derive(recording).error is not None
 
 
+def _refused_in(recording: Recording) -> str:
+    """The words of a refusal. FastAPI's repeat the whole request behind what they complain of."""
+    text = recording.body.decode("utf-8", "replace")
+    try:
+        details = json.loads(text)["detail"]
+        return " ".join(f"{one['loc'][-1]}: {one['msg']}" for one in details)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return text
+
+
+def _wants_model(words: str) -> bool:
+    return "model" in words and re.search("required|missing|must", words, re.I) is not None
+
+
 def _with_stream(client: Client, found: Capabilities) -> Capabilities:
-    """What one short stream shows; asked again without what the server refuses."""
+    """What one short stream shows; asked again elsewhere where the API is not there, and without
+    what the server refuses."""
     dialect, number = found.dialect, 0
-    for refused in _WITHOUT:
-        for _ in MAX_TOKENS_NAMES:
-            number += 1
-            spoken = replace(dialect, refused=refused)
-            recording = client.speaking(spoken).record(
-                QUESTION, LOOK_TOKENS, False, label=f"{CAPABILITIES}/stream-{number}"
-            )
-            if not _is_refusal(recording) or MAX_TOKENS_NAMES[0].encode() not in recording.body:
-                break
-            dialect = replace(dialect, max_tokens_name=MAX_TOKENS_NAMES[1])
+    if dialect.api_path is None:
+        dialect = replace(dialect, api_path=_path_of_the_chat(client))
+    guesses = iter(_WITHOUT[1:])
+    while True:
+        number += 1
+        recording = client.speaking(dialect).record(
+            QUESTION, LOOK_TOKENS, False, label=f"{CAPABILITIES}/stream-{number}"
+        )
         if not _is_refusal(recording):
             break
+        named = _refused_in(recording)
+        more = [name for name in _WITHOUT[-1] if name in named and name not in dialect.refused]
+        if MAX_TOKENS_NAMES[0] in named and dialect.max_tokens_name == MAX_TOKENS_NAMES[0]:
+            dialect = replace(dialect, max_tokens_name=MAX_TOKENS_NAMES[1])
+        elif more:  # one by one, as it complains of them
+            dialect = replace(dialect, refused=(*dialect.refused, *more))
+        elif _wants_model(named) and dialect.model is None:
+            break
+        else:  # it names none
+            guess = next(guesses, None)
+            if guess is None:
+                break
+            dialect = replace(dialect, refused=guess)
     timeline = derive(recording)
     if timeline.error is not None:
-        return replace(found, stream_error=timeline.error)
+        return replace(found, dialect=dialect, stream_error=timeline.error)
     return replace(
         found,
-        dialect=spoken,
+        dialect=dialect,
         timings=bool(timeline.timings),
         usage=bool(timeline.usage),
         cached_tokens=timeline.cache_n is not None,

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
+from .held import Held, measure
 from .results import CancelCase, tokens_in_time
-from .timeline import CHARACTERS_A_TOKEN, COLD_SHARE, Timeline
+from .timeline import COLD_SHARE, Timeline
 
-BURST_PIECES_AT_LEAST = 8
-BURST_SPAN_SHARE = 0.1
-BURST_SPAN_SHARE_OF_TOTAL = 0.02
-BURST_ARRIVALS_SHARE = 0.25
-BURST_GENERATION_AT_LEAST_MS = 50.0
-FASTEST_BEAT_MS = 0.1  # nothing generates 10,000 tokens a second for one listener
-# Clumps that are closer together disturb no listener, and can come of scheduling.
-CLUMP_GAP_AT_LEAST_MS = 50.0
-CLUMPS_AT_LEAST = 3
-CLUMP_PIECES_AT_LEAST = 3
-CLUMP_BEATS_AT_LEAST = 3.0
-CLUMP_PAUSE_SHARE = 0.5  # of the gap between two clumps nothing comes
 # Two clocks that measure the same stretch may differ by this share.
 CLOCK_SHARE = 0.05
 # A stamp that may be late by more than this share of what it shall prove proves nothing.
@@ -39,41 +28,45 @@ class Cause:
     sentence: str
 
 
-def burst(timeline: Timeline) -> Cause | None:
-    """All pieces came together although their generation took time.
+def hold(timeline: Timeline) -> Cause | None:
+    """The pieces did not come as they were made: all together, in clumps all the way, or some of
+    them. Where this reader itself may have been as late as that, the cause is `reader-behind`,
+    which proves nothing."""
+    held = measure(timeline)
+    if held.shape == "not":
+        return None
+    words = {"all": _burst, "clumps": _coalesced, "heaps": _held_back}
+    shown, cause = words[held.shape](timeline, held)
+    return _reader_behind(timeline, shown, held.long_ms) or cause
 
-    Where the server says how long it generated, that is the measure; else pieces that all lie
-    in the last fiftieth of a long answer are a burst. Where this reader itself may have been
-    as late as that, the cause is `reader-behind`, which proves nothing.
-    """
-    pieces, total_ms = timeline.pieces, timeline.total_ms
-    if len(pieces) < BURST_PIECES_AT_LEAST or total_ms is None:
-        return None
-    # Reasoning is generated, too: the span begins with the first token of any channel.
-    first_ms = pieces[0].t_ms if timeline.first_token_ms is None else timeline.first_token_ms
-    span_ms = pieces[-1].t_ms - first_ms
-    generated_ms = _generated_ms(timeline)
-    arrivals = len(timeline.arrivals)
-    if generated_ms is not None:
-        held_ms = generated_ms - span_ms
-        is_burst = span_ms < BURST_SPAN_SHARE * generated_ms
-    else:
-        held_ms = first_ms
-        # A fast generation after a long prefill looks the same, but comes piece by piece.
-        together = arrivals <= BURST_ARRIVALS_SHARE * len(pieces)
-        is_burst = total_ms - first_ms < BURST_SPAN_SHARE_OF_TOTAL * total_ms and (
-            together or span_ms < FASTEST_BEAT_MS * len(pieces)
-        )
-    if not is_burst or held_ms < BURST_GENERATION_AT_LEAST_MS:
-        return None
+
+def hold_of(timeline: Timeline, piece: int) -> Cause | None:
+    """The same, where it made a good share of the moment of this piece of the answer. Clumps come
+    all the way, and make a little of every moment."""
+    held = measure(timeline)
+    # The answer's are the last of all.
+    at = piece if piece < 0 else piece - len(timeline.pieces)
+    made = held.shape != "clumps" and held.made(at, timeline.pieces[piece].t_ms)
+    return hold(timeline) if made else None
+
+
+def first_held_ms(timeline: Timeline) -> float:
+    """How long the first text was held, where that is a good share of its time; else 0."""
+    held, ttft_ms = measure(timeline), timeline.ttft_ms
+    at = -len(timeline.pieces)
+    return held.held_ms[at] if ttft_ms is not None and held.made(at, ttft_ms) else 0.0
+
+
+def _burst(timeline: Timeline, held: Held) -> tuple[str, Cause]:
+    pieces, arrivals = timeline.sent, len(timeline.arrivals)
     reads = "1 read" if arrivals == 1 else f"{arrivals} reads"
     shown = (
-        f"{len(pieces)} pieces came in {reads} within {span_ms:.1f} ms, after "
+        f"{len(pieces)} pieces came in {reads} within {held.span_ms:.1f} ms, after "
         f"{pieces[0].t_ms / 1000:.1f} s"
     )
-    if generated_ms is not None:
-        shown += f"; the server generated them in {generated_ms / 1000:.1f} s"
-    return _reader_behind(timeline, shown, held_ms) or Cause(
+    if held.generated_ms is not None:
+        shown += f"; the server generated them in {held.generated_ms / 1000:.1f} s"
+    return shown, Cause(
         "burst",
         f"{shown}: something between you and the model buffers, or the server cuts up a finished "
         "answer. In nginx: proxy_buffering off, no gzip for text/event-stream; or let the server "
@@ -81,44 +74,40 @@ def burst(timeline: Timeline) -> Cause | None:
     )
 
 
-def _generated_ms(timeline: Timeline) -> float | None:
-    """How long the server says that it generated what came: of tokens that are not shown
-    (reasoning that is taken out on the way) only the share of the others. Pieces of several
-    tokens are longer, and hide none."""
-    generated_ms, tokens = timeline.predicted_ms, timeline.tokens or 0
-    in_pieces = len(timeline.token_ms or timeline.pieces)
-    shown = max(in_pieces, len(timeline.text) // CHARACTERS_A_TOKEN)
-    if generated_ms is not None and tokens > 2 * shown:
-        return generated_ms * shown / tokens
-    return generated_ms
-
-
-def coalesced(timeline: Timeline) -> Cause | None:
-    """The pieces came in clumps at a beat much slower than that of their generation. A server
-    that drafts tokens (speculative decoding) makes them in clumps: not judged."""
-    pieces, arrivals = timeline.pieces, timeline.arrivals
-    if len(arrivals) < CLUMPS_AT_LEAST or timeline.drafted:
-        return None
-    clump = statistics.median(map(len, arrivals))
-    gap_ms = statistics.median(b[0].t_ms - a[0].t_ms for a, b in pairwise(arrivals))
-    pause_ms = statistics.median(b[0].t_ms - a[-1].t_ms for a, b in pairwise(arrivals))
-    span_ms = pieces[-1].t_ms - pieces[0].t_ms
-    generated_ms = span_ms if timeline.predicted_ms is None else timeline.predicted_ms
-    beat_ms = generated_ms / (timeline.tokens or len(pieces))
-    if (
-        clump < CLUMP_PIECES_AT_LEAST
-        or pause_ms < CLUMP_PAUSE_SHARE * gap_ms
-        or gap_ms < max(CLUMP_GAP_AT_LEAST_MS, CLUMP_BEATS_AT_LEAST * beat_ms)
-    ):
-        return None
+def _coalesced(timeline: Timeline, held: Held) -> tuple[str, Cause]:
+    clump = statistics.median(heap.count for heap in held.heaps)
+    gap_ms = statistics.median(heap.since_ms for heap in held.heaps[1:])
     shown = (
-        f"{len(pieces)} pieces came in {len(arrivals)} clumps of {clump:g}, {gap_ms:.0f} ms apart"
+        f"{len(timeline.sent)} pieces came in {len(held.heaps)} clumps of {clump:g}, "
+        f"{gap_ms:.0f} ms apart"
     )
-    return _reader_behind(timeline, shown, gap_ms * len(arrivals)) or Cause(
+    return shown, Cause(
         "coalesced",
         f"{shown}: something on the way waits to fill its packets (HAProxy: option "
         "http-no-delay; a TCP connection without TCP_NODELAY), or the server sends several "
         "tokens at a time",
+    )
+
+
+def _held_back(_: Timeline, held: Held) -> tuple[str, Cause]:
+    longest = max(held.holds, key=lambda heap: heap.held_ms)
+    together, count = held.counts
+    shown = (
+        f"{together} of {count} pieces came together {held.where}, at {longest.came_ms:.0f} ms: at "
+        f"{held.source} own beat of {held.beat_ms:.3g} ms a piece, the first of them was ready "
+        f"{longest.held_ms:.0f} ms before"
+    )
+    if held.made(0, held.first_ms):
+        shown += (
+            f", and the first text, which came after {held.first_ms:.0f} ms, after about "
+            f"{held.first_ms - held.held_ms[0]:.0f} ms"
+        )
+    size = f" (here {longest.size_bytes:,} bytes)" if longest.size_bytes else ""
+    return shown, Cause(
+        "held-back",
+        f"{shown}. Something on the way, or the server itself, waits until a buffer is full"
+        f"{size}: in nginx proxy_buffering off, or let the server send X-Accel-Buffering: no; no "
+        "compression of text/event-stream; a flush after every event",
     )
 
 
@@ -165,7 +154,8 @@ def at_once(timeline: Timeline) -> Cause | None:
 
 def no_text(timeline: Timeline) -> Cause:
     """A whole answer without text to time."""
-    if timeline.reasoning is not None and timeline.finish_reason == "length":
+    unclosed = timeline.thought_tag is not None and not timeline.pieces
+    if timeline.reasoning is not None and (timeline.finish_reason == "length" or unclosed):
         first_ms = timeline.first_token_ms
         shown = "" if first_ms is None else f" (its first token came after {first_ms:.0f} ms)"
         return Cause(
@@ -177,17 +167,38 @@ def no_text(timeline: Timeline) -> Cause:
     return Cause("no-text", f"the answer has no text (finish_reason {timeline.finish_reason!r})")
 
 
+def clock_off(timelines: Iterable[Timeline]) -> Cause | None:
+    """The clock by which these were timed did not run as another one of the system did."""
+    off_ms = max((one.clock_off_ms for one in timelines), key=abs, default=0.0)
+    if not off_ms:
+        return None
+    return Cause(
+        "clock-off",
+        f"over one request the clock that measures and another one of the system are "
+        f"{abs(off_ms):.0f} ms apart: the machine slept meanwhile, or something stopped or set the "
+        "clock of this process (freezegun?). Its times prove nothing; measure again without that",
+    )
+
+
 def held_back(timeline: Timeline) -> Cause | None:
     """Why a whole answer did not come as it was made; None: it did, or it is no whole answer."""
     if unusable(timeline) is not None:
         return None
-    return burst(timeline) or coalesced(timeline) or at_once(timeline)
+    return hold(timeline) or at_once(timeline)
 
 
 def unusable(timeline: Timeline) -> Cause | None:
     """The stream itself failed."""
     if timeline.error is not None:
-        return Cause("stream-error", timeline.error)
+        code = "no-blank-lines" if timeline.no_blank_lines else "stream-error"
+        return Cause(code, timeline.error)
+    if timeline.cut_short and timeline.unended is not None:
+        return Cause(
+            "no-blank-lines",
+            f"the last event ({timeline.unended!r}) was not ended by a blank line, and before it "
+            "came neither a finish_reason nor [DONE]: the server must end each event with two "
+            "newlines, or the stream was cut off within the last one",
+        )
     if timeline.cut_short:
         return Cause(
             "cut-short",
@@ -321,6 +332,38 @@ def cancel_late(case: CancelCase) -> Cause | None:
         "the next token is where a server can notice: something on the way holds the "
         "disconnect back",
     )
+
+
+def cancel_slow(cases: Sequence[CancelCase]) -> Cause:
+    """Every close in generation was followed late, by the server's own beat."""
+    waited = " and ".join(f"{one.idle_after_ms or 0.0:.0f}" for one in cases)
+    said = "" if cases[0].log_line is None else f", although the log says {cases[0].log_line!r}"
+    return Cause(
+        "cancel-late",
+        f"the server was idle only {waited} ms after the closes{said}: longer than the next tokens "
+        "take at its own beat, which is where a close can be noticed. Something on the way holds "
+        f"the disconnect back, or the server looks for it too seldom{ASK_BEHIND}",
+    )
+
+
+def prefill_unseen(case: CancelCase | None) -> str | None:
+    """Why a close in prefill cannot be judged; None: it can."""
+    if case is None:
+        return "no close in prefill could be measured"
+    if case.phase != "prefill":
+        return "the prompt was processed before the close: prefill is too fast here, or cached"
+    if case.others:
+        return "/slots showed tasks of others meanwhile"
+    if case.idle_after_ms is None:
+        return "nothing shows when the server was idle"
+    if case.prompt_tokens is None or case.prompt_processed is None:
+        return "the tokens of the prompt that were processed are not told (/tokenize, /slots)"
+    if case.stop == "unknown":
+        return (
+            "all of the prompt was processed, and whether it could have been stopped before is "
+            "not seen: a server notices at the end of a batch, a second after the close or later"
+        )
+    return None
 
 
 def prefill_late(case: CancelCase) -> Cause:

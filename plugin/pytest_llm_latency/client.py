@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import http.client
 import itertools
@@ -28,13 +29,12 @@ import urllib3.connection
 import urllib3.connectionpool
 
 from . import sse
-from .arrivals import Response
+from .arrivals import Response, UnreadableBody
 from .errors import ConfigError, ServerError
 from .recording import End, EndKind, Recording, Reply, Request
 from .timeline import Timeline, derive
 
 MAX_REPLY_BYTES = 32 * 1024 * 1024
-CHAT_PATH = "/v1/chat/completions"
 # ValueError: requests and http.client raise it bare for a redirect or a chunk that makes no sense.
 NETWORK_ERRORS = (
     requests.RequestException,
@@ -79,7 +79,7 @@ class _Stamps:
         self.socket = socket
         if self.close_after_s is not None:
             self.closer = _Watchdog(self.close_after_s, self)
-        self.started = time.perf_counter()
+        self.started = sse.now()
         self.connect_ms = round((self.started - begun) * 1000.0, 3)
 
     def set_timeout(self, seconds: float) -> None:
@@ -106,7 +106,7 @@ class _Stamping:
     response_class: Any  # by which http.client makes its response
 
     def connect(self) -> None:
-        begun = time.perf_counter()
+        begun = sse.now()
         super().connect()  # type: ignore[misc]
         self.response_class = self._respond
         self.stamps.opened(begun, self.sock)
@@ -155,7 +155,7 @@ class Exchange:
 
     `close_at_ms` closes the connection at that moment, whatever the stream is doing;
     `close_on_piece` right after the read with the first piece of text. `on_piece` is called
-    once, after that read. `closed_at` is the `time.perf_counter()` of the close.
+    once, after that read. `closed_at` is the `sse.now()` of the close.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Exchange:
 
     @property
     def started_at(self) -> float:
-        """The `time.perf_counter()` from which the recording's times count."""
+        """The `sse.now()` from which the recording's times count."""
         return self._stamps.started
 
     def run(self, body: Mapping[str, Any]) -> Recording:
@@ -193,8 +193,10 @@ class Exchange:
         client, stamps = self._client, self._stamps
         full_body = client.dialect.body(body)
         client.spend(full_body)
-        session, request, settings = _prepared(client, "POST", CHAT_PATH, full_body, stamps)
+        path = client.api_path + sse.CHAT
+        session, request, settings = _prepared(client, "POST", path, full_body, stamps)
         cpu_wait_before_ms = _cpu_wait_ms()
+        clocks_before = _clocks_s()
         reads: list[sse.Read] = []
         end: End | None = None
         response: requests.Response | None = None
@@ -206,7 +208,7 @@ class Exchange:
             stamps.close_after_s = self._close_at_ms / 1000.0 + CLOSE_GRACE_S
         collects = gc.isenabled()
         gc.disable()  # a collection would delay a stamp
-        stamps.started = time.perf_counter()
+        stamps.started = sse.now()
         try:
             first_wait_s = self._wait_s(client.deadlines.first_byte)
             connect_s = min(client.deadlines.connect, client.deadlines.total)
@@ -228,13 +230,13 @@ class Exchange:
                 response.close()
             session.close()
             stamps.close()
-            self.closed_at = time.perf_counter()
+            self.closed_at = sse.now()
             cpu_wait_ms = _cpu_wait_ms()
             if cpu_wait_ms is not None and cpu_wait_before_ms is not None:
                 cpu_wait_ms = round(cpu_wait_ms - cpu_wait_before_ms, 3)
             self.recording = Recording(
                 label=self._label,
-                request=Request("POST", CHAT_PATH, client.shown(request.headers), full_body),
+                request=Request("POST", path, client.shown(request.headers), full_body),
                 status=response.status_code if response is not None else None,
                 response_headers=tuple(client.shown(response.headers).items())
                 if response is not None
@@ -245,6 +247,7 @@ class Exchange:
                 end=end or self._end("broken", "interrupted"),
                 jitter_ms=client.jitter_ms,
                 cpu_wait_ms=cpu_wait_ms,
+                clock_off_ms=_clock_off_ms(clocks_before, _clocks_s()),
             )
             client.keep(self.recording)
 
@@ -312,6 +315,8 @@ class Exchange:
             return self._end("closed")
         if not _is_timeout(root):
             what = "the connection broke" if connected else "cannot connect"
+            if isinstance(root, UnreadableBody):
+                what = "the answer cannot be read"
             return self._end("broken", f"{what}: {self._client.scrubbed(_words(root))}")
         if not connected:
             words = f"connect deadline: no connection in {deadlines.connect:g} s"
@@ -323,7 +328,7 @@ class Exchange:
 
 
 def _since_s(started: float) -> float:
-    return time.perf_counter() - started
+    return sse.now() - started
 
 
 def _since_ms(started: float) -> float:
@@ -340,10 +345,41 @@ def _cpu_wait_ms() -> float | None:
         return None
 
 
+_OTHER_CLOCK: Callable[[], float] | None = None
+if hasattr(time, "clock_gettime"):
+    _OTHER_CLOCK = functools.partial(
+        time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    )
+CLOCK_OFF_SHARE = 0.01
+CLOCK_OFF_AT_LEAST_MS = 10.0
+
+
+def _clocks_s() -> tuple[float, float] | None:
+    """(our clock, another of the system, which counts while the machine sleeps, too), read
+    together; None where it has no other."""
+    if _OTHER_CLOCK is None:
+        return None
+    for _ in range(5):  # this process may have to wait for a core between the two
+        before, other, after = sse.now(), _OTHER_CLOCK(), sse.now()
+        if after - before < 0.001:
+            break
+    return (before + after) / 2, other
+
+
+def _clock_off_ms(before: tuple[float, float] | None, after: tuple[float, float] | None) -> float:
+    """How much longer a stretch was by the other clock than by ours; 0 where they agree."""
+    if before is None or after is None:
+        return 0.0
+    ours_ms, others_ms = ((b - a) * 1000.0 for a, b in zip(before, after))
+    off_ms = others_ms - ours_ms
+    agreed_ms = max(CLOCK_OFF_AT_LEAST_MS, CLOCK_OFF_SHARE * others_ms)
+    return 0.0 if abs(off_ms) <= agreed_ms else round(off_ms, 3)
+
+
 def _root(error: BaseException, ambient: BaseException | None) -> BaseException:
     """The innermost cause of a network error; `ambient` was being handled before it."""
     while True:
-        inner = error.__cause__ or error.__context__
+        inner = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         if inner is None or inner is ambient:
             return error
         error = inner
@@ -389,20 +425,22 @@ class _PieceWatch:
         """Take the next bytes; say whether a piece has come."""
         for event in self._decoder.feed(data):
             with contextlib.suppress(sse.StreamFailure):
-                if event.data != sse.DONE and sse.content(sse.payload(event)):
-                    self.seen = True
+                value = None if sse.is_done(event) else sse.chunk_of(event)
+                self.seen = self.seen or (value is not None and bool(sse.content(value)))
         return self.seen
 
 
 @dataclass(frozen=True)
 class Dialect:
     """How a server wants a chat request: `model` is named in it, `extra` fields are added,
-    `refused` ones left out, `max_tokens` goes by the name `max_tokens_name`."""
+    `refused` ones left out, `max_tokens` goes by the name `max_tokens_name`; `api_path` is where
+    the API lies below the server's root ("/v1"; None: where its URL says)."""
 
     model: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     max_tokens_name: str = "max_tokens"
+    api_path: str | None = None
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The request's body in this server's words."""
@@ -437,11 +475,12 @@ class _Watchdog:
 
 
 class Client:
-    """A client of the server at `base_url`, which is an origin without a path (or with one
-    that /v1 and /health follow). `dialect` shapes every chat request, `headers` go with every
-    request, `ca` is a file of certificates to trust instead of the system's. `keep` gets every
-    recording of a streamed request, its label behind `prefix`; `spend` is told of each before it
-    is sent (and may raise); `jitter_ms` is what its stamps are worth (see `stamps.py`)."""
+    """A client of the server at a URL in any form that OpenAI clients take; `base_url` is its
+    root, where /health lies, `api_paths` are where its API may lie below. `dialect` shapes
+    every chat request, `headers` go with every request, `ca` is a file of certificates to trust
+    instead of the system's. `keep` gets every recording of a streamed request, its label behind
+    `prefix`; `spend` is told of each before it is sent (and may raise); `jitter_ms` is what its
+    stamps are worth (see `stamps.py`)."""
 
     def __init__(
         self,
@@ -458,7 +497,7 @@ class Client:
         spend: Callable[[Mapping[str, Any]], None] | None = None,
         jitter_ms: float = 0.0,
     ) -> None:
-        self.base_url = base_url.rstrip("/")
+        self.base_url, self.api_paths = sse.api_places(base_url)
         self.dialect = dialect or Dialect()
         self.deadlines = deadlines or Deadlines()
         self.max_bytes = max_bytes
@@ -470,6 +509,12 @@ class Client:
         self._keep = keep
         self._spend = spend
         self._numbers = itertools.count(1)
+
+    @property
+    def api_path(self) -> str:
+        """Where the API lies below `base_url`: "/v1"."""
+        found = self.dialect.api_path
+        return self.api_paths[0] if found is None else found
 
     @property
     def has_key(self) -> bool:
@@ -572,7 +617,7 @@ class Client:
         timeout_s = timeout_s or self.deadlines.query
         ambient = sys.exc_info()[1]
         watchdog = _Watchdog(timeout_s, stamps)
-        started = time.perf_counter()
+        started = sse.now()
         try:
             response = session.send(request, timeout=timeout_s, **settings)
             content = response.raw.read(MAX_REPLY_BYTES, decode_content=True)

@@ -29,3 +29,7 @@ class ArtifactError(LatencyError):
 
 class BudgetError(ConfigError):
     """What a run may ask for is spent, which is no fault of a server."""
+
+
+class NotDoneYet(ArtifactError):
+    """A step of a directory made by hand was not begun: none of its files is there."""

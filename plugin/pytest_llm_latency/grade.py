@@ -8,6 +8,9 @@ its relations.
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import functools
 import json
 import os
 import stat
@@ -16,9 +19,9 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from . import artifacts, relations, results, sse
+from . import artifacts, contract, relations, results, sse
 from .artifacts import CHUNKS, Chunk, check, dump, load_json, parse, report_of
-from .errors import ArtifactError, LatencyError, StreamError
+from .errors import ArtifactError, LatencyError, NotDoneYet, StreamError
 from .recording import End, Recording, Reply, Request, load
 from .relations import Verdict
 from .results import (
@@ -78,6 +81,16 @@ class Files:
         """Whether there is such a file, be it readable or not."""
         return os.path.lexists(self.directory / name)
 
+    def near(self, name: str) -> str | None:
+        """A file with nearly this name, in its place; None: there is none."""
+        try:
+            others = [path.name for path in self.directory.iterdir()]
+        except OSError:
+            return None
+        known = {one for names in contract.FILES_OF.values() for one in names}
+        close = difflib.get_close_matches(name, set(others) - known, 1, 0.75)
+        return close[0] if close else None
+
     def read_bytes(self, name: str) -> bytes:
         """All bytes of a regular file of bounded size that lies in the directory."""
         path = self.directory / name
@@ -103,7 +116,10 @@ class Files:
         try:
             return self.read_bytes(name).decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise ArtifactError(f"{name}: is not UTF-8 at byte {error.start}") from None
+            how = f"is not UTF-8 at byte {error.start}"
+            if self.read_bytes(name).startswith((b"\xff\xfe", b"\xfe\xff")):
+                how = "is UTF-16 (PowerShell's >); save it as UTF-8"
+            raise ArtifactError(f"{name}: {how}") from None
 
     def parse(self, name: str) -> Any:
         """The checked artifact."""
@@ -149,6 +165,11 @@ class GradedLab:
         """What the verdicts stand on."""
         return "contract" if self.index is None else "evidence"
 
+    def has_files(self) -> bool:
+        """Whether there is anything to grade."""
+        names = {name for names in contract.FILES_OF.values() for name in names}
+        return self.index is not None or any(map(self._files.exists, names))
+
     def known(self, step: str) -> Any | None:
         """What a step gives, None where the files do not."""
         try:
@@ -180,7 +201,9 @@ class GradedLab:
     def extra(self, step: str, judged: Sequence[Verdict]) -> list[Verdict]:
         """The step's further verdicts, given the relations' (`judged`)."""
         verdicts = list(self._extra.get(step, ()))
-        if self.index is not None:
+        if self.index is None:
+            verdicts += contract.checks(step, self.given)
+        else:
             verdicts.append(self._same_verdicts(step, judged))
         return verdicts
 
@@ -190,6 +213,45 @@ class GradedLab:
         expected = json.loads(json.dumps([asdict(verdict) for verdict in judged]))
         difference = first_difference(found, expected, f"{RUN_FILE}: verdicts")
         return relations.graded(step, "run.json has these verdicts", difference)
+
+    # --- contract: the files against each other ---
+
+    @functools.cached_property
+    def given(self) -> contract.Given:
+        """What the directory has; what cannot be read is left out, and its own step says why."""
+        named: dict[str, Any] = {
+            name.removesuffix(".json"): functools.partial(self._files.parse_by_hand, name)
+            for name in REPORT_SOURCES
+        }
+        named["report"] = lambda: self._files.parse("report.json")
+        named["chunks"] = self._files.chunks
+        named["stream"] = lambda: derive(_by_hand(self._files.read_bytes("sse_raw.txt")))
+        named["log"] = self._server_log
+        found = {}
+        for name, read in named.items():
+            with contextlib.suppress(ArtifactError):
+                found[name] = read()
+        return contract.Given(**found)
+
+    def _begun(self, step: str) -> None:
+        """Raise NotDoneYet where a directory made by hand has nothing of a step, ArtifactError with
+        a hint where a file has another name."""
+        if self.index is not None:
+            return
+        names = contract.FILES_OF[step]
+        near = {name: self._files.near(name) for name in names if not self._files.exists(name)}
+        if len(near) == len(names) and not any(near.values()):
+            raise NotDoneYet(f"not done yet: {step} ({', '.join(names)})")
+        for name, other in near.items():
+            hint = "" if other is None else f"; there is {other}: rename it"
+            raise ArtifactError(f"{name}: is missing{hint}")
+
+    def _server_log(self) -> bytes | None:
+        exists = self._files.exists(SERVER_LOG)
+        log = self._files.read_bytes(SERVER_LOG) if exists else self._log()
+        if log is not None and log.startswith((b"\xff\xfe", b"\xfe\xff")):
+            log = log.decode("utf-16", "replace").encode("utf-8")  # PowerShell's `>`
+        return log
 
     # --- evidence: the run's own recordings ---
 
@@ -254,6 +316,7 @@ class GradedLab:
 
     def server(self) -> ServerResult:
         """Step 1."""
+        self._begun("server")
         if self.index is None:
             health, props = (
                 Reply(200, self._files.read_bytes(name), 0.0)
@@ -273,16 +336,12 @@ class GradedLab:
 
     def sse(self) -> SseResult:
         """Step 2."""
+        self._begun("sse")
         raw, chunks = self._files.read_bytes("sse_raw.txt"), self._files.chunks()
         program = relations.sse_program(self._files.read_bytes("sse.py"))
         if self.index is None:
             self._extra["sse"] = [program]
-            request = Request("POST", "", {}, {})
-            recording = Recording(
-                "sse/stream", request, 200, (), None, None, (sse.Read(0.0, by_lines(raw)),),
-                End("eof", 0.0),
-            )  # fmt: skip
-            return SseResult(by_lines(raw), chunks, derive(recording), timed=False)
+            return SseResult(by_lines(raw), chunks, derive(_by_hand(raw)), timed=False)
         result = self._derived("sse", results.sse_result)
         lines = sse.chunk_lines(map(asdict, result.chunks))
         self._proven("sse", {"sse_raw.txt": result.raw, CHUNKS: lines}, ("sse.py",))
@@ -292,6 +351,7 @@ class GradedLab:
 
     def ttft(self) -> TtftResult:
         """Step 3."""
+        self._begun("ttft")
         found = self._parsed("ttft.json")
         self._extra["ttft"] = [relations.runs_differ(found)]
         if self.index is None:
@@ -304,6 +364,7 @@ class GradedLab:
 
     def prefill(self) -> PrefillResult:
         """Step 4."""
+        self._begun("prefill")
         found = self._parsed("prefill.json")
         if self.index is None:
             self._extra["prefill"] = [relations.lab_documents(found)]
@@ -314,18 +375,19 @@ class GradedLab:
 
     def cache(self) -> CacheResult:
         """Step 5."""
+        self._begun("cache")
         found = self._parsed("cache.json")
         if self.index is None:
-            return CacheResult(found, {})
+            return CacheResult(found, {}, why=contract.cache_cause(found, self.given.prefill))
         result = self._derived("cache", results.cache_result)
         self._proven("cache", {"cache.json": dump(result.cache)})
         return result
 
     def sentence(self) -> SentenceResult:
         """Step 6."""
+        self._begun("sentence")
         found = self._parsed("sentence.json")
         if self.index is None:
-            self._extra["sentence"] = [relations.is_first_sentence(found)]
             return SentenceResult(found)
         result = self._derived("sentence", self._sentence_result)
         self._proven("sentence", {"sentence.json": dump(result.sentence)})
@@ -339,15 +401,12 @@ class GradedLab:
 
     def cancel(self) -> CancelResult:
         """Step 7."""
+        self._begun("cancel")
         found = self._parsed("cancel.json")
-        exists = self._files.exists(SERVER_LOG)
-        log = self._files.read_bytes(SERVER_LOG) if exists else self._log()
-        if log is not None and log.startswith((b"\xff\xfe", b"\xfe\xff")):
-            log = log.decode("utf-16", "replace").encode("utf-8")  # PowerShell's `>`
+        log = self._server_log()
         if self.index is None:
             source = "the server's log" if log is not None else None
             line = cancel_line(log) if log is not None else None
-            self._extra["cancel"] = [relations.lab_limit(found)]
             return CancelResult(found, (), None, None, source, line, None)
         entry = self.index.step("cancel")
         spans = check_spans(entry.get("cases"))
@@ -443,6 +502,7 @@ class GradedLab:
 
     def report(self) -> ReportResult:
         """Step 8."""
+        self._begun("report")
         found = self._files.parse("report.json")
         expected = report_of(*(self._parsed(name) for name in REPORT_SOURCES))
         if self.index is not None:
@@ -452,6 +512,13 @@ class GradedLab:
                 relations.graded("report", "all sources are of one run", problem)
             )
         return ReportResult(found, expected)
+
+
+def _by_hand(raw: bytes) -> Recording:
+    """A raw stream that was saved without times."""
+    request = Request("POST", "", {}, {})
+    reads = (sse.Read(0.0, by_lines(raw)),)
+    return Recording("sse/stream", request, 200, (), None, None, reads, End("eof", 0.0))
 
 
 def _case_order(name: str) -> tuple[bool, bool, str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from .errors import LatencyError
+from .errors import LatencyError, NotDoneYet
 from .language import Language
 from .options import language_of
 from .report.inert import inert_block
@@ -26,8 +26,10 @@ def _in_words(language: Language) -> Generator[None, object, object]:
     try:
         return (yield)
     except LatencyError as error:
-        words = language.say(str(error))
-    pytest.fail(inert_block(words), pytrace=False)
+        words, begun = language.say(str(error)), not isinstance(error, NotDoneYet)
+    if begun:
+        pytest.fail(inert_block(words), pytrace=False)
+    pytest.skip(inert_block(words))
 
 
 class MeasuringHooks:
@@ -46,8 +48,10 @@ class MeasuringHooks:
         return self._targets.header()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_setup(self) -> Generator[None, object, object]:
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
         """Errors of ours are sentences for a person, not tracebacks."""
+        if self._measures(item):
+            self._targets.begin_item(item)
         return (yield from _in_words(self._language))
 
     @pytest.hookimpl(wrapper=True)

@@ -90,6 +90,11 @@ class LiveLab:
             raise result
         return result
 
+    def forget(self, step: str) -> None:
+        """Measure the step anew when it is next asked for."""
+        for name in (step, UPSTREAM + step):
+            self._results.pop(name, None)
+
     def server(self) -> ServerResult:
         """Step 1: health.json and props.json, as received."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from . import kb
+from . import kb, sse
 from .artifacts import FILES, parse
 from .capabilities import Capabilities, look
 from .client import Client, Deadlines, Dialect
@@ -70,6 +70,7 @@ class LiveSession(Session):
         self._server_line = ""
         self._stamps = measure_stamps()
         self._costs = costs
+        self._patched_in: set[str] = set()  # the steps whose notes tell of a stopped clock
         self._offers = Capabilities(Dialect(settings.model, settings.body))
         self._behind_offers = Capabilities(Dialect(settings.upstream_model, settings.body))
         facts = _facts(settings) | {"stamps": self._stamps and asdict(self._stamps)}
@@ -243,6 +244,14 @@ class LiveSession(Session):
     def _keep(self, recording: Recording) -> None:
         self._costs.settle(recording)
         self.run.keep(recording)
+        step, patched = recording.label.partition("/")[0], sse.patched_clock()
+        if patched is not None and step not in self._patched_in:
+            self._patched_in.add(step)
+            self.run.note(
+                step,
+                f"the clock of this process is not the system's ({patched}): what is measured here "
+                "is timed by the functions that were there when pytest began",
+            )
 
     def _to_upstream(self) -> Client:
         """A client of the server behind, for measurements of their own."""
@@ -309,6 +318,14 @@ class LiveSession(Session):
     def progress(self, text: str) -> None:
         """Show what is being done."""
         self._progress.show(text)
+
+    def forget(self, step: str) -> None:
+        """In run.json, too; the lab measures the step anew."""
+        super().forget(step)
+        self.run.forget_verdicts(step)
+        self._patched_in.discard(step)
+        if isinstance(self._lab, LiveLab):
+            self._lab.forget(step)
 
     def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:
         """Keep the verdicts in run.json, too."""

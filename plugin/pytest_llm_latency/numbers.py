@@ -60,10 +60,10 @@ def _server(result: ServerResult) -> Numbers:
 
 def _sse(result: SseResult) -> Numbers:
     timeline = result.timeline
-    yield "sse.pieces", len(timeline.pieces)
+    yield "sse.pieces", len(timeline.sent)
     yield "sse.tokens", timeline.tokens
     if result.timed:
-        yield "sse.reads", len({piece.t_ms for piece in timeline.pieces})
+        yield "sse.reads", len({piece.t_ms for piece in timeline.sent})
         yield "sse.first_token_ms", timeline.first_token_ms
         yield "sse.ttft_ms", timeline.ttft_ms
         yield "sse.total_ms", timeline.total_ms

@@ -6,6 +6,7 @@ Precedence: command line, then environment, then ini file, then default. A bad v
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -23,7 +24,9 @@ from .decision import ROUNDS_TO_COMPARE
 from .language import CATALOGUES, Language, default_code, language
 from .sentences import RULES, Rule
 from .speech import WORDS_PER_MINUTE
+from .sse import api_places
 
+LAB = "test_llm_latency"  # the package of the eight steps
 INCONCLUSIVE = ("fail", "skip")
 SERVER_KINDS = ("auto", "url", "voice-llm", "llama-server", "local")
 DEFAULT_ARTIFACTS = Path("voice") / "llm"
@@ -106,7 +109,8 @@ def _without_keys(args: tuple[str, ...]) -> list[str]:
 @dataclass(frozen=True)
 class Option:
     """One option. `parse` takes the text and raises ValueError with what would be right; one
-    that may be given `often` gets a line each; the text of a `secret` one is not shown."""
+    that may be given `often` gets a line each; the text of a `secret` one is not shown; one that
+    may be given `bare`, without a value, then has the text ""."""
 
     name: str
     parse: Callable[[str], Any]
@@ -115,6 +119,7 @@ class Option:
     metavar: str = "TEXT"
     often: bool = False
     secret: bool = False
+    bare: bool = False
 
     @property
     def flag(self) -> str:
@@ -147,8 +152,7 @@ def _url(text: str) -> str:
         raise ValueError("a URL without ? and #")
     if parts.username or parts.password:
         raise ValueError("a URL without a password in it; give a key with LLM_API_KEY")
-    # The base URL of OpenAI clients ends with /v1; here it is the part before.
-    return text.rstrip("/").removesuffix("/v1")
+    return text.rstrip("/")
 
 
 def _place(url: str) -> str:
@@ -158,7 +162,8 @@ def _place(url: str) -> str:
     if host in ("localhost", "::1") or host.startswith("127."):
         host = "localhost"
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-    return f"{parts.scheme}://{host}:{port}{parts.path}"
+    root, paths = api_places(parts.path)
+    return f"{parts.scheme}://{host}:{port}{root}{paths[0]}"
 
 
 def _urls(text: str) -> tuple[str, ...]:
@@ -327,7 +332,13 @@ OPTIONS = (
         "directory of the run's files (default: voice/llm)",
         metavar="DIR",
     ),
-    Option("grade", _path, "grade DIR from its files alone, without a server", metavar="DIR"),
+    Option(
+        "grade",
+        _path,
+        "grade DIR (default: voice/llm) from its files alone, without a server",
+        metavar="DIR",
+        bare=True,
+    ),
     Option(
         "page",
         _page,
@@ -436,6 +447,7 @@ def add_options(parser: pytest.Parser) -> None:
             default=None,
             metavar=option.metavar,
             help=option.help,
+            **({"nargs": "?", "const": ""} if option.bare else {}),
         )
         parser.addini(option.dest, f"default of {option.flag}: {option.help}", default=None)
 
@@ -461,6 +473,27 @@ def check_ini_was_found(config: pytest.Config) -> None:
         )
 
 
+def grade_the_lab(config: pytest.Config, args: list[str]) -> None:
+    """Where a directory is to be graded and no test is named, take the lab's steps: what lies in
+    the current directory are other tests, if any. `args` is the command line, not yet parsed."""
+    known = config.known_args_namespace
+    named = known.file_or_dir or (
+        config.getini("testpaths") and config.invocation_params.dir == config.rootpath
+    )
+    if known.llm_grade is not None and not named and importlib.util.find_spec(LAB) is not None:
+        known.pyargs, known.file_or_dir = True, [LAB]
+        args += ["--pyargs", LAB]
+
+
+def check_something_grades(config: pytest.Config) -> None:
+    """Raise pytest.UsageError where a directory is to be graded, and no test does it."""
+    if config.getoption("llm_grade") is not None:
+        raise pytest.UsageError(
+            "--llm-grade: none of the selected tests grades a directory; the lab's steps do: "
+            f"pytest --pyargs {LAB} --llm-grade=DIR"
+        )
+
+
 def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None) -> Settings:
     """The session's Settings. Raises pytest.UsageError."""
     environment = os.environ if environment is None else environment
@@ -476,6 +509,8 @@ def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None)
     values["headers"] = values.pop("header")
     values["urls"] = values.pop("url")
     values["artifacts"] = values["artifacts"] or config.invocation_params.dir / DEFAULT_ARTIFACTS
+    if values["grade"] == "":
+        values["grade"] = values["artifacts"]
     settings = Settings(
         **values,
         api_key=_api_key(values["api_key_file"], sources["api_key_file"], environment),
@@ -521,6 +556,8 @@ def _value(
     text, source, base = _find(option, config, environment)
     if text is None:
         return option.default, source
+    if option.bare and not text:
+        return text, source
     try:
         value = option.parse(text)
     except ValueError as error:

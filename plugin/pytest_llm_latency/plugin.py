@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from . import options
 from .errors import LatencyError
-from .options import Settings, add_options, check_ini_was_found, language_of, resolve, urls_of
+from .items import bound_in_time, measures, uses_ours
+from .options import Settings, language_of, resolve, urls_of
 
 if TYPE_CHECKING:
     from .client import Client
@@ -26,25 +28,29 @@ if TYPE_CHECKING:
 
 
 MARKER = "llm_latency"
-TEST_TIMEOUT_S = 900
-FIXTURES = frozenset(
-    ("llm_artifacts", "llm_client", "llm_expect", "llm_lab", "llm_server", "llm_settings")
-)
 _targets_key: pytest.StashKey[Targets] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Register the options."""
-    add_options(parser)
+    options.add_options(parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    """A grading without a test's name is one of the lab's steps."""
+    options.grade_the_lab(early_config, args)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and what shows the results of xdist's workers."""
-    check_ini_was_found(config)
+    options.check_ini_was_found(config)
     if config.getoption("dist", "no") != "no" and len(urls_of(config)) > 1:
         from .targets import ControllerHooks
 
         config.pluginmanager.register(ControllerHooks(config), "llm-latency-controller")
+    if not config.pluginmanager.hasplugin("pytest_order"):
+        config.addinivalue_line("markers", "order(index): of pytest-order, which is not there.")
     config.addinivalue_line(
         "markers",
         f"{MARKER}(step): a step of the LLM latency lab; run.json keeps its outcome by that name.",
@@ -53,7 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Several targets: every measuring test once for each."""
-    if "llm_target" in metafunc.fixturenames and len(urls_of(metafunc.config)) > 1:
+    definitions = metafunc.definition._fixtureinfo.name2fixturedefs.get("llm_target", ())
+    if uses_ours("llm_target", definitions) and len(urls_of(metafunc.config)) > 1:
         from .session import each_target
 
         each_target(metafunc, urls_of(metafunc.config))
@@ -63,43 +70,39 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    """One target after another (pytest-order mixes them), and every measuring test bounded in
-    time, where its user has not; the function alone, by a signal, so that fixtures end well."""
+    """One target after another (pytest-order mixes them), and every test bounded in time."""
     yield
-    if any(map(_measures, items)) and len(urls_of(config)) > 1:
+    if any(map(measures, items)) and len(urls_of(config)) > 1:
         from .session import target_of
 
         items.sort(key=target_of)
-    given = config.getoption("timeout", None) or config.getini("timeout")
-    if config.pluginmanager.hasplugin("timeout") and not given:
-        for item in items:
-            if _measures(item) and item.get_closest_marker("timeout") is None:
-                bound = pytest.mark.timeout(TEST_TIMEOUT_S, method="signal", func_only=True)
-                item.add_marker(bound)
+    bound_in_time(config, items)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Where this run measures, check all that can be checked before it begins."""
     config = session.config
-    only_shown = config.option.collectonly or config.getoption("setupplan", False)
-    if only_shown or not any(map(_measures, session.items)):
+    if config.option.collectonly or config.getoption("setupplan", False):
+        return
+    if not any(map(measures, session.items)):
+        options.check_something_grades(config)
         return
     from .hooks import MeasuringHooks, RefusingHooks
     from .targets import Targets
 
     is_worker = hasattr(config, "workerinput")
     if is_worker and len(urls_of(config)) < 2:
-        config.pluginmanager.register(RefusingHooks(config, _measures), "llm-latency-refusing")
+        config.pluginmanager.register(RefusingHooks(config, measures), "llm-latency-refusing")
         return
     try:
-        targets = Targets(config, resolve(config), list(filter(_measures, session.items)))
+        targets = Targets(config, resolve(config), list(filter(measures, session.items)))
         if not is_worker:  # a worker does not know yet which of them it will measure
             targets.begin()
     except LatencyError as error:
         raise pytest.UsageError(language_of(config).say(str(error))) from None
     config.stash[_targets_key] = targets
-    hooks = MeasuringHooks(config, targets, _measures)
+    hooks = MeasuringHooks(config, targets, measures)
     config.pluginmanager.register(hooks, "llm-latency-measuring")
 
 
@@ -111,10 +114,6 @@ def _session(request: pytest.FixtureRequest, target: str) -> Session:
             "getfixturevalue alone, they are not seen before the run begins"
         )
     return targets.session(target)
-
-
-def _measures(item: pytest.Item) -> bool:
-    return not FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")

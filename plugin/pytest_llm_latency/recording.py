@@ -55,7 +55,8 @@ class Recording:
     `headers_ms` is None where no answer came. `label` is "step/leg". Of two stamps that are
     less than `jitter_ms` apart the reader cannot say more than that (0: not known). For
     `cpu_wait_ms` in all it had work and no core to do it on: so late a stamp may be (None: the
-    system does not say).
+    system does not say). By another clock of the system, which counts while it sleeps, too, it
+    took `clock_off_ms` longer than by ours, or (negative) less; 0: the two agree.
     """
 
     label: str
@@ -68,6 +69,7 @@ class Recording:
     end: End
     jitter_ms: float = 0.0
     cpu_wait_ms: float | None = None
+    clock_off_ms: float = 0.0
 
     @property
     def body(self) -> bytes:
@@ -109,6 +111,7 @@ def dump(recording: Recording) -> str:
         "headers_ms": recording.headers_ms,
         "jitter_ms": recording.jitter_ms,
         "cpu_wait_ms": recording.cpu_wait_ms,
+        "clock_off_ms": recording.clock_off_ms,
     }
     end = {
         "end": recording.end.kind,
@@ -164,6 +167,8 @@ def load(text: str, where: str) -> Recording:
             end=End(last["end"], _moment(last["t_ms"]), str(last["detail"])),
             jitter_ms=_moment(head["jitter_ms"]),
             cpu_wait_ms=_moment_or_none(head["cpu_wait_ms"]),
+            # Recordings of before do not have it.
+            clock_off_ms=_difference(head.get("clock_off_ms", 0.0)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{where}: not a whole recording: {error!r}") from None
@@ -178,6 +183,10 @@ def _load_read(row: Mapping[str, Any]) -> Read:
 
 def _moment_or_none(value: Any) -> float | None:
     return None if value is None else _moment(value)
+
+
+def _difference(value: Any) -> float:
+    return -_moment(-value) if isinstance(value, (int, float)) and value < 0 else _moment(value)
 
 
 def _moment(value: Any) -> float:

@@ -6,23 +6,23 @@ Only numbers of one run are compared with each other; no absolute time is judged
 from __future__ import annotations
 
 import ast
-import json
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
-from . import causes
-from .artifacts import Cancel, Chunk, PrefillRow, Props, Sentence, Ttft, check
+from . import causes, sse
+from .artifacts import Chunk, PrefillRow, Props, Ttft, check
 from .causes import Cause
 from .decision import confirms, decide
 from .errors import ArtifactError, LatencyError, ServerError, StreamError
 from .recording import Reply
 from .results import (
     CACHE_COLD,
+    CANCEL_PREFILL,
     WATCHED_AT_LEAST_MS,
     CacheResult,
     CancelCase,
@@ -50,6 +50,16 @@ UNHEALTHY = re.compile(
 )
 # "not judged": beside a baseline that says nothing of it; it neither fails nor skips a test.
 Outcome = Literal["broken", "inconclusive", "not measurable", "not judged", "holds"]
+# Relations that only support another one: where they cannot be measured, the row says why, and the
+# test is passed by the others.
+CLOCK = "ttft >= the server's own prompt time"
+PREFILL_STOPS = "a close in prefill stops it"
+LOGGED = "the log has the task's cancel line"
+SLOT_IDLE = "the close stops the server: the slot goes idle"
+CACHE_ROWS = tuple(
+    f"second < {cold} in {what}" for cold in CACHE_COLD for what in ("prompt_n", "ttft")
+)
+SUPPORTING = frozenset((CLOCK, PREFILL_STOPS, LOGGED, *CACHE_ROWS[::2]))
 FAILING: tuple[Outcome, ...] = ("broken", "inconclusive")
 
 
@@ -85,7 +95,7 @@ def _verdict(
 
 def _outcome(cause: Cause) -> Outcome:
     """Where this reader itself was late, or cannot tell, nothing is proven."""
-    unproven = ("reader-behind", "within-jitter", "only-reasoning")
+    unproven = ("reader-behind", "within-jitter", "only-reasoning", "clock-off")
     return "inconclusive" if cause.code in unproven else "broken"
 
 
@@ -105,7 +115,8 @@ def count(value: int | None) -> str:
 
 
 def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
-    """The first text came before the end of the answer, and not in one burst with it."""
+    """The first text came before the end of the answer, neither in one burst with it nor long after
+    it was ready."""
     relation = "ttft < total"
     cause = causes.unusable(timeline)
     if cause is not None:
@@ -115,10 +126,19 @@ def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
     if ttft is None or total is None:
         cause = causes.no_text(timeline)
         return Verdict(step, relation, _outcome(cause), numbers, cause)
-    cause = causes.burst(timeline) or causes.at_once(timeline)
+    cause = causes.clock_off([timeline]) or causes.hold_of(timeline, 0) or causes.at_once(timeline)
     if cause is not None:
         return Verdict(step, relation, _outcome(cause), numbers, cause)
-    return Verdict(step, relation, "holds", numbers)
+    return Verdict(step, relation, "holds", _with_holds(numbers, [timeline]))
+
+
+def _with_holds(numbers: str, timelines: Sequence[Timeline]) -> str:
+    """A time to first text that a hold has made is never shown without a word."""
+    held = list(filter(None, map(causes.first_held_ms, timelines)))
+    if not held:
+        return numbers
+    how_many = f"{len(held)} of {len(timelines)}"
+    return f"{numbers}; first text held back in {how_many}, for {max(held):.0f} ms"
 
 
 def long_above_short(short: Timeline, long: Timeline, step: str = "own") -> Verdict:
@@ -240,26 +260,26 @@ def sse_stream(result: SseResult) -> list[Verdict]:
         "sse",
         "the stream has its end",
         causes.unusable(timeline) is None,
-        f"{len(timeline.pieces)} pieces, {ending}",
+        f"{len(timeline.sent)} pieces, {ending}",
         causes.unusable(timeline),
     )
-    verdicts = [ended]
-    if (
-        result.chunks or timeline.pieces or not result.timed
-    ):  # else there is nothing to compare, and `ended` says why
-        verdicts += [
-            pieces_are_raw_content(result.raw, result.chunks),
-            times_never_fall(result.chunks),
+    pieces = [pieces_are_raw_content(result.raw, result.chunks), times_never_fall(result.chunks)]
+    if not (result.chunks or timeline.sent) and result.timed and ended.cause is not None:
+        pieces = [  # there is nothing to compare, and `ended` says why
+            Verdict("sse", one.relation, "not measurable", "no pieces", ended.cause)
+            for one in pieces
         ]
+    verdicts = [ended, *pieces]
     if not result.timed:
         return verdicts
     return [*verdicts, ttft_below_total(timeline, "sse"), comes_as_made(timeline, "sse")]
 
 
 def comes_as_made(timeline: Timeline, step: str = "own") -> Verdict:
-    """The pieces came as they were generated: neither in one burst nor in clumps."""
-    cause = causes.unusable(timeline) or causes.burst(timeline) or causes.coalesced(timeline)
-    numbers = f"{len(timeline.pieces)} pieces in {len(timeline.arrivals)} arrivals"
+    """The pieces came as they were generated: not in one burst, nor in clumps, nor some of them
+    together."""
+    cause = causes.unusable(timeline) or causes.clock_off([timeline]) or causes.hold(timeline)
+    numbers = f"{len(timeline.sent)} pieces in {len(timeline.arrivals)} arrivals"
     relation = "the pieces come as they are made"
     if cause is not None:
         return Verdict(step, relation, _outcome(cause), numbers, cause)
@@ -279,26 +299,55 @@ def pieces_are_raw_content(raw: bytes, chunks: Sequence[Chunk]) -> Verdict:
         "the pieces equal the raw content, piece for piece",
         expected == found and bool(found),
         f"{len(found)} pieces, {len(expected)} in the raw file",
-        Cause("pieces-differ", f"first difference at piece {differing + 1}"),
+        Cause("pieces-differ", _piece_words(differing, found, expected)),
     )
 
 
-def _raw_contents(raw: bytes) -> Iterator[str]:
-    """The content of every chunk, line by line as the lab's words have it: deliberately not by
-    the decoder that made the pieces, which this would then never find at fault."""
-    raw = raw.removeprefix(b"\xef\xbb\xbf")
-    for line in raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
-        if not line.startswith(b"data:"):
-            continue
-        value = line[len(b"data:") :].decode("utf-8", "replace").strip(" ")
-        if value == "[DONE]":
-            return
+def _piece_words(at: int, found: Sequence[str], expected: Sequence[str]) -> str:
+    """The first piece that differs, with both texts, and what it seems to be."""
+    if found == expected:
+        return "there is no piece at all"
+    where = f"piece {at + 1}"
+    if at >= len(found):
+        return f"{where} is missing: expected {expected[at]!r}, the next content in sse_raw.txt"
+    shown = f"{where}: found {found[at]!r}, expected "
+    if at >= len(expected):
+        return f"{shown}none: sse_raw.txt has {len(expected)} with content"
+    shown += repr(expected[at])
+    whys = {
+        "an empty string is no piece": found[at] == "",
+        "this is the role chunk, it is no piece": found[at] in ("assistant", "None", "null"),
+        "this is the end of the stream, it is no piece": found[at] == "[DONE]",
+        "white space is a part of a piece": found[at] == expected[at].strip(),
+        "two pieces were put together": found[at] == "".join(expected[at : at + 2]),
+        "one of them was left out": expected[at + 1 : at + 2] == [found[at]],
+        "this one came before": found[at] in expected[:at] and found[at] != expected[at],
+    }
+    why = next((words for words, holds in whys.items() if holds), None)
+    return shown if why is None else f"{shown}: {why}"
+
+
+def _raw_contents(raw: bytes) -> list[str]:
+    """The text of every event, which a blank line ends; deliberately not by the decoder that made
+    the pieces, which this would then never find at fault."""
+    text = raw.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    found = []
+    for block in text.split("\n\n"):
+        lines = [line for line in block.split("\n") if line.startswith("data:")]
+        names = [
+            line[len("event:") :].strip() for line in block.split("\n") if line.startswith("event:")
+        ]
+        data = "\n".join(line[len("data:") :].removeprefix(" ") for line in lines)
+        event = sse.Event(data, names[-1] if names else "message")
+        if sse.is_done(event):
+            break
         try:
-            text = json.loads(value)["choices"][0]["delta"]["content"]
-        except (ValueError, LookupError, TypeError, RecursionError):
-            continue  # no chunk with content: usage, an error, a finish_reason
-        if isinstance(text, str):
-            yield text
+            value = sse.chunk_of(event)
+        except sse.StreamFailure:
+            break
+        if value is not None and sse.content(value):
+            found.append(sse.content(value))
+    return sse.added(found)
 
 
 def times_never_fall(chunks: Sequence[Chunk]) -> Verdict:
@@ -334,6 +383,7 @@ def ttft(result: TtftResult) -> list[Verdict]:
     shown = (result.ttft.ttft_p50, result.ttft.total_p50)
     relation = "ttft < total in every run"
     numbers = f"closest: {milliseconds(worst.ttft_ms)} of {milliseconds(worst.total_ms)}"
+    numbers = _with_holds(numbers, result.timelines)
     one_piece = Cause("one-piece", "the answer came in one read")
     return [
         replace(failed[0], relation=relation, numbers=numbers)
@@ -344,9 +394,40 @@ def ttft(result: TtftResult) -> list[Verdict]:
             "the p50 are the medians",
             medians == shown,
             f"p50 of {len(runs)}: ttft {milliseconds(shown[0])}, total {milliseconds(shown[1])}",
-            Cause("not-the-median", f"the medians are {medians[0]} and {medians[1]}"),
+            _not_medians(result),
         ),
     ]
+
+
+def _not_medians(result: TtftResult) -> Cause:
+    """What the two p50 are instead."""
+    artifact = result.ttft
+    found = {
+        "ttft_p50": (artifact.ttft_p50, [run.ttft_ms for run in artifact.runs]),
+        "total_p50": (artifact.total_p50, [run.total_ms for run in artifact.runs]),
+    }
+    wrong = [
+        median_words(f"ttft.json: {key}", value, times)
+        for key, (value, times) in found.items()
+        if value != statistics.median(times)
+    ]
+    return Cause("not-the-median", "; ".join(wrong))
+
+
+def median_words(key: str, found: float, times: Sequence[float]) -> str:
+    """What a p50 that is not the median is instead."""
+    named = {
+        "their mean": statistics.fmean(times),
+        "the smallest": min(times),
+        "the largest": max(times),
+        "the middle one as they stand, not sorted": times[len(times) // 2],
+        "the first": times[0],
+    }
+    which = next((name for name, value in named.items() if abs(value - found) < 1e-6), None)
+    return (
+        f"{key}: found {found:.6g}, expected {statistics.median(times):.6g}, the median: the "
+        f"middle one when sorted{'' if which is None else f'; this is {which}'}"
+    )
 
 
 def prefill(result: PrefillResult) -> list[Verdict]:
@@ -354,15 +435,19 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     rows = result.rows
     docs = ", ".join(str(row.docs) for row in rows)
     legs = [leg for docs_legs in result.legs.values() for leg in docs_legs]
+    by_count = f"prompt_n grows with the documents ({docs})"
+    by_time = f"ttft grows with the documents ({docs})"
     for leg in legs:
         if leg.warm:
             warm = causes.warm_leg("uncached", leg)
-            return [Verdict("prefill", "long > short", "inconclusive", f"docs {docs}", warm)]
-    by_count = f"prompt_n grows with the documents ({docs})"
-    by_time = f"ttft grows with the documents ({docs})"
+            both = _alike("prefill", (by_count, by_time), "inconclusive", f"docs {docs}", warm)
+            return [*both, *_clock("prefill", legs)]
     times = _to_first_tokens(", ".join(map(milliseconds, result.prefilled_ms())), legs)
     ratios, in_order = result.ratios(), result.in_order
-    hidden = _hidden(legs)
+    off = causes.clock_off(legs)
+    if off is not None:
+        ratios, in_order = [], False
+    hidden = off or _hidden(legs)
     found = result.stalled
     cut_off = None if found is None else causes.prompt_not_growing(*found)
     if not result.counted:
@@ -370,12 +455,14 @@ def prefill(result: PrefillResult) -> list[Verdict]:
             return [_no_count("prefill", by_count)]
         if found is not None:
             numbers = f"{count(found[0])} and {count(found[1])} tokens in all"
-            return [_verdict("prefill", by_count, False, numbers, cut_off)]
+            assert cut_off is not None
+            both = _alike("prefill", (by_count, by_time), "broken", numbers, cut_off)
+            return [*both, *_clock("prefill", legs)]
         # Prompts that grow by the server's own count are not cut off; they are only fast.
         totals = [leg.prompt_total for leg in result.legs[max(result.legs)]]
         fast = None if all(total is None for total in totals) else causes.INVISIBLE
         verdict = _times_decide("prefill", by_time, times, in_order, ratios, hidden or fast)
-        return [verdict, *_clock("prefill", legs)]
+        return [_not_counted("prefill", by_count), verdict, *_clock("prefill", legs)]
     numbers = ", ".join(count(row.prompt_n) for row in rows) + " tokens"
     verdicts = [_verdict("prefill", by_count, cut_off is None, numbers, cut_off)]
     cause = cut_off or hidden or causes.PREFILL_TIME
@@ -386,8 +473,17 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     return verdicts + _clock("prefill", legs)
 
 
-def _to_first_tokens(times: str, legs: Iterable[Timeline]) -> str:
-    """The times, and that they are not those to the first text, where they are not."""
+def _alike(
+    step: str, relations: Iterable[str], outcome: Outcome, numbers: str, cause: Cause
+) -> list[Verdict]:
+    """Several relations of which the same is known."""
+    return [Verdict(step, relation, outcome, numbers, cause) for relation in relations]
+
+
+def _to_first_tokens(times: str, legs: Sequence[Timeline]) -> str:
+    """The times, and that they are not those to the first text, or were made by holds, where it is
+    so."""
+    times = _with_holds(times, legs)
     if any(leg.prefilled_ms != leg.ttft_ms for leg in legs):
         return f"{times} (to the first token, of reasoning)"
     return times
@@ -402,6 +498,12 @@ def _hidden(legs: Iterable[Timeline]) -> Cause | None:
 def _no_count(step: str, relation: str) -> Verdict:
     """A count is null in a file, and no evidence says why."""
     cause = Cause("no-count", "prompt_n is null, and no evidence says why")
+    return Verdict(step, relation, "not measurable", "no count", cause)
+
+
+def _not_counted(step: str, relation: str) -> Verdict:
+    """Times decide."""
+    cause = Cause("no-count", "the server does not count the tokens that it processes now")
     return Verdict(step, relation, "not measurable", "no count", cause)
 
 
@@ -434,7 +536,8 @@ def _times_decide(
         return Verdict(step, relation, "broken", numbers, causes.SAME_TIME)
     if decided == "holds" and in_order:
         return Verdict(step, relation, "holds", numbers)
-    return Verdict(step, relation, "inconclusive", numbers, causes.NOISE)
+    cause = unseen if unseen is not None and not ratios else causes.NOISE
+    return Verdict(step, relation, "inconclusive", numbers, cause)
 
 
 def _times_confirm(
@@ -453,17 +556,22 @@ def _times_confirm(
 
 
 def _clock(step: str, legs: Iterable[Timeline]) -> list[Verdict]:
-    """The first text comes no sooner than the server itself was done with the prompt; nothing
-    where no server's time is known."""
+    """The first text comes no sooner than the server itself was done with the prompt; nothing of
+    files alone."""
+    legs = list(legs)
+    if not legs:
+        return []
+    legs = [leg for leg in legs if not leg.clock_off_ms]
     timed = [leg for leg in legs if leg.prompt_ms is not None and leg.ttft_ms is not None]
     if not timed:
-        return []
-    cause = next(filter(None, map(causes.clock_disagreement, timed)), None)
+        cause = Cause("no-timings", "the server does not say how long it processed the prompt")
+        return [Verdict(step, CLOCK, "not measurable", "no time of the server's", cause)]
+    found = next(filter(None, map(causes.clock_disagreement, timed)), None)
     closest = min(timed, key=lambda leg: _above(leg.ttft_ms, leg.prompt_ms))
     numbers = (
         f"closest: {milliseconds(closest.ttft_ms)}, the server's {milliseconds(closest.prompt_ms)}"
     )
-    return [_verdict(step, "ttft >= the server's own prompt time", cause is None, numbers, cause)]
+    return [_verdict(step, CLOCK, found is None, numbers, found)]
 
 
 def _above(ttft_ms: float | None, prompt_ms: float | None) -> float:
@@ -475,23 +583,26 @@ def cache(result: CacheResult) -> list[Verdict]:
     artifact, second = result.cache, result.cache.second
     if not result.legs and not result.counted:
         return [_no_count("cache", "cached < uncached in prompt_n")]
-    missed = hit = Cause("cache-never-hits", "the same prompt was not cheaper the second time")
+    missed = hit = result.why
     legs = result.legs
     all_legs = [leg for rounds in legs.values() for leg in rounds]
     if legs:
         for leg in legs["first"]:
             if leg.cold is False:
                 warm = causes.warm_leg("first", leg)
-                return [Verdict("cache", "cached < uncached", "inconclusive", "no cold leg", warm)]
+                return [
+                    *_alike("cache", CACHE_ROWS, "inconclusive", "no cold leg", warm),
+                    *_clock("cache", all_legs),
+                ]
         if result.counted and result.sometimes:
             shown = ", ".join(count(leg.prompt_n) for leg in legs["second"])
             numbers = f"{shown} tokens in {len(legs['second'])} rounds"
-            cause = causes.CACHE_SOMETIMES
-            return [Verdict("cache", "cached < uncached", "inconclusive", numbers, cause)]
+            rows = _alike("cache", CACHE_ROWS, "inconclusive", numbers, causes.CACHE_SOMETIMES)
+            return [*rows, *_clock("cache", all_legs)]
         if result.counted and result.others and not all(map(result.hits, CACHE_COLD)):
             numbers = f"{count(second.prompt_n)} against {count(artifact.first.prompt_n)} tokens"
-            cause = causes.OTHERS
-            return [Verdict("cache", "cached < uncached", "inconclusive", numbers, cause)]
+            rows = _alike("cache", CACHE_ROWS, "inconclusive", numbers, causes.OTHERS)
+            return [*rows, *_clock("cache", all_legs)]
         unclear = _no_cache_of_prompts(result)
         if unclear is not None:
             numbers = _spread(
@@ -499,7 +610,8 @@ def cache(result: CacheResult) -> list[Verdict]:
                 f"{milliseconds(result.prefilled_ms('first'))}",
                 result.ratios("first"),
             )
-            return [Verdict("cache", "cached < uncached", "inconclusive", numbers, unclear)]
+            rows = _alike("cache", CACHE_ROWS, "inconclusive", numbers, unclear)
+            return [*rows, *_clock("cache", all_legs)]
         missed = hit = causes.cache_miss(*result.missed)
         if missed.code == "cache-never-hits" and result.elsewhere:
             missed = hit = causes.CACHE_ELSEWHERE
@@ -508,8 +620,8 @@ def cache(result: CacheResult) -> list[Verdict]:
             hit = causes.changed_prefix_hit(legs["second"][-1], changed)
             if second.prompt_n is not None and second.prompt_n < (changed.prompt_n or 0):
                 numbers = f"{count(changed.cache_n)} of {count(changed.prompt_total)} tokens reused"
-                relation = "a changed front is not in the cache"
-                return [Verdict("cache", relation, "inconclusive", numbers, hit)]
+                rows = _alike("cache", CACHE_ROWS, "inconclusive", numbers, hit)
+                return [*rows, *_clock("cache", all_legs)]
     verdicts = []
     for name, cold_leg, cause in (
         ("first", artifact.first, missed),
@@ -521,13 +633,17 @@ def cache(result: CacheResult) -> list[Verdict]:
         times = _to_first_tokens(times, all_legs)
         in_order = late_ms - soon_ms > result.jitter_ms
         ratios = result.ratios(name)
+        off = causes.clock_off(all_legs)
+        if off is not None:
+            in_order, ratios = False, []
         if cold_leg.prompt_n is None or second.prompt_n is None:
             # No difference is a dead cache only where prefill can be seen, and no hit is told.
             told = any(leg.cold is False for leg in legs["second"])
             seen = decide(result.visible()) == "holds" and not told
-            unseen = _hidden(all_legs) or (None if seen else causes.INVISIBLE)
-            if name != "first" and decide(result.ratios("first")) == "holds":
+            unseen = off or _hidden(all_legs) or (None if seen else causes.INVISIBLE)
+            if name != "first" and off is None and decide(result.ratios("first")) == "holds":
                 unseen = causes.changed_prefix_hit(legs["second"][-1], legs[name][-1])
+            verdicts.append(_not_counted("cache", f"second < {name} in prompt_n"))
             verdicts.append(_times_decide("cache", relation, times, in_order, ratios, unseen))
             continue
         less = result.hits(name)
@@ -536,7 +652,8 @@ def cache(result: CacheResult) -> list[Verdict]:
         if not legs:
             verdicts.append(_verdict("cache", relation, in_order, times, cause))
         else:  # where the counts show no hit, too: a hair's breadth is none
-            verdicts.append(_times_confirm("cache", relation, times, in_order, ratios, cause))
+            why = off or cause
+            verdicts.append(_times_confirm("cache", relation, times, in_order, ratios, why))
     return verdicts + _clock("cache", all_legs)
 
 
@@ -555,7 +672,7 @@ def _no_cache_of_prompts(result: CacheResult) -> Cause | None:
 def sentence(result: SentenceResult) -> list[Verdict]:
     """Step 6."""
     artifact = result.sentence
-    burst = causes.burst(result.timeline) if result.timeline is not None else None
+    held = _sentence_hold(result)
     in_order = artifact.ttft_ms <= artifact.first_sentence_ms <= artifact.total_ms
     text, cut = artifact.text, artifact.first_sentence
     if result.timeline is None:  # by hand: white space around either is no matter
@@ -566,8 +683,8 @@ def sentence(result: SentenceResult) -> list[Verdict]:
     numbers = " <= ".join(map(milliseconds, times))
     order = Cause("order", "the times are not in order")
     return [
-        Verdict("sentence", relation, _outcome(burst), numbers, burst)
-        if burst is not None
+        Verdict("sentence", relation, _outcome(held), numbers, held)
+        if held is not None
         else _verdict("sentence", relation, in_order, numbers, order),
         _verdict(
             "sentence",
@@ -579,52 +696,55 @@ def sentence(result: SentenceResult) -> list[Verdict]:
     ]
 
 
+def _sentence_hold(result: SentenceResult) -> Cause | None:
+    """Why the first text or the first sentence came later than it was made, if it did."""
+    timeline = result.timeline
+    if timeline is None or not timeline.pieces:
+        return None
+    off = causes.clock_off([timeline])
+    if off is not None:
+        return off
+    lengths = accumulate(len(piece.text) for piece in timeline.pieces)
+    sentence = len(result.sentence.first_sentence)
+    last = next((i for i, seen in enumerate(lengths) if seen > sentence), -1)
+    return causes.hold_of(timeline, 0) or causes.hold_of(timeline, last)
+
+
 def cancel(result: CancelResult) -> list[Verdict]:
-    """Step 7: closed in time, the slot idle, the log agrees, the next request answered."""
+    """Step 7: closed in time, the slot idle, prefill stopped, too, the log agrees, the next request
+    answered."""
     artifact = result.cancel
     case = result.cases[0] if result.cases else None
     numbers = (
         f"{artifact.received_tokens} < {artifact.max_tokens} pieces, closed at "
         f"{milliseconds(artifact.closed_at_ms)}"
     )
+    early = "received < max_tokens"
     if case is not None and case.phase == "ended":
         ended = Cause(
             "answer-ended",
             "the answer ended even before a close right after its first piece: nothing was "
             "cancelled. Ask for a longer answer (llm_plan.cancel_question, cancel_max_tokens)",
         )
-        return [Verdict("cancel", "the close stops the server", "inconclusive", numbers, ended)]
-    verdicts = [
-        _verdict(
-            "cancel",
-            "received < max_tokens",
-            artifact.received_tokens < artifact.max_tokens,
-            f"{numbers} in {case.phase}" if case is not None else numbers,
-            Cause("answer-ended", "the answer ended before the close, which proves nothing"),
-        ),
-        _slot_goes_idle(result, case),
-        *_prefill_stops(result),
-    ]
-    ran_on = _ran_on(result)
-    if result.log_source is not None:
-        not_logged = Cause(
-            "cancel-not-logged",
-            f"{result.log_source} has no 'cancel task' for this request: is it this server's log, "
-            "at its default level?",
-        )
-        logged = _verdict(
-            "cancel",
-            "the log has the task's cancel line",
-            result.log_line is not None,
-            result.log_line or f"not in {result.log_source}",
-            # The log of a server that was seen to work on is right.
-            causes.cancel_ignored(ran_on)
-            if ran_on is not None and ran_on.proof != "time"
-            else not_logged,
-        )
-        # One that tells of no request at all is another server's, and proves nothing.
-        silent = logged.cause is not None and case is not None and not case.log_talks
-        verdicts.append(replace(logged, outcome="inconclusive") if silent else logged)
+        verdicts = _alike("cancel", (early, SLOT_IDLE), "inconclusive", numbers, ended)
+        verdicts.append(_prefill_stops(result))
+        verdicts.append(Verdict("cancel", LOGGED, "not measurable", "nothing cancelled", ended))
+    else:
+        answer_ended = "the answer ended before the close, which proves nothing"
+        verdicts = [
+            _verdict(
+                "cancel",
+                early,
+                artifact.received_tokens < artifact.max_tokens,
+                f"{numbers} in {case.phase}" if case is not None else numbers,
+                Cause("answer-ended", answer_ended),
+            ),
+            _slot_goes_idle(result, case),
+        ]
+        if case is not None:
+            verdicts.append(_prefill_stops(result))
+        if case is not None or result.log_source is not None:
+            verdicts.append(_logged(result, case))
     if case is not None:
         verdicts.append(
             _verdict(
@@ -636,6 +756,31 @@ def cancel(result: CancelResult) -> list[Verdict]:
             )
         )
     return verdicts
+
+
+def _logged(result: CancelResult, case: CancelCase | None) -> Verdict:
+    if result.log_source is None:
+        cause = Cause("no-log", "no log was given: --llm-log=FILE, --llm-log-command=CMD")
+        return Verdict("cancel", LOGGED, "not measurable", "no log", cause)
+    ran_on = _ran_on(result)
+    not_logged = Cause(
+        "cancel-not-logged",
+        f"{result.log_source} has no 'cancel task' for this request: is it this server's log, "
+        "at its default level?",
+    )
+    logged = _verdict(
+        "cancel",
+        LOGGED,
+        result.log_line is not None,
+        result.log_line or f"not in {result.log_source}",
+        # The log of a server that was seen to work on is right.
+        causes.cancel_ignored(ran_on)
+        if ran_on is not None and ran_on.proof != "time"
+        else not_logged,
+    )
+    # One that tells of no request at all is another server's, and proves nothing.
+    silent = logged.cause is not None and case is not None and not case.log_talks
+    return replace(logged, outcome="inconclusive") if silent else logged
 
 
 def _ran_on(result: CancelResult) -> CancelCase | None:
@@ -651,7 +796,7 @@ def _ran_on(result: CancelResult) -> CancelCase | None:
 
 
 def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
-    relation = "the close stops the server: the slot goes idle"
+    relation = SLOT_IDLE
     idle_ms = result.cancel.slot_idle_after_ms
     missing = result.unwatched
     if case is None and idle_ms is None:
@@ -684,7 +829,11 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
         shown = milliseconds(watched.waited_ms)
         return Verdict("cancel", relation, "broken", f"busy until {shown} after the close", ignored)
     numbers += f" (to within {milliseconds(case.resolution_ms)})"
-    if any(one.seen_busy is False for one in in_generation):
+    # What never showed a busy server proves nothing, where nothing else tells of this request.
+    changed = any(
+        one.shown_busy or one.log_line is not None or one.proof == "slots" for one in result.cases
+    )
+    if not changed or any(one.seen_busy is False for one in in_generation):
         return Verdict("cancel", relation, "inconclusive", numbers, causes.SLOTS_BLIND)
     late = next(filter(causes.cancel_late, in_generation), None)
     told_by = late or (case if case.proof == "slots" else None)
@@ -693,31 +842,34 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
         return Verdict("cancel", relation, "inconclusive", numbers, cause)
     if late is not None:
         return Verdict("cancel", relation, "broken", numbers, causes.cancel_late(late))
-    unclear = any(one.stop == "ran on" for one in in_generation)
+    slow = [one for one in in_generation if one.late]
+    if len(slow) > 1 and len(slow) == len(in_generation):
+        return Verdict("cancel", relation, "broken", numbers, causes.cancel_slow(slow))
+    unclear = bool(slow) or any(one.stop == "ran on" for one in in_generation)
     if unclear or all(one.stop != "stopped" for one in result.cases):
         return Verdict("cancel", relation, "inconclusive", numbers, causes.CANCEL_UNPROVEN)
     return Verdict("cancel", relation, "holds", numbers)
 
 
-def _prefill_stops(result: CancelResult) -> list[Verdict]:
-    """Nothing where it cannot be judged: the prompt's tokens are not counted, or it was
-    processed too fast for a close to be seen."""
-    case = next((one for one in result.cases if one.phase == "prefill"), None)
-    if (
-        case is None
-        or case.others
-        or case.stop == "unknown"
-        or None in (case.prompt_processed, case.prompt_tokens)
-    ):
-        return []
-    relation = "a close in prefill stops it"
-    numbers = (
-        f"{count(case.prompt_processed)} of {count(case.prompt_tokens)} tokens processed, idle "
-        f"{milliseconds(case.idle_after_ms)} after the close"
-    )
-    return [
-        _verdict("cancel", relation, case.stop == "stopped", numbers, causes.prefill_late(case))
-    ]
+def _prefill_stops(result: CancelResult) -> Verdict:
+    """Not measurable where the prompt's tokens are not counted, or it was processed too fast for
+    a close to be seen."""
+    # The contract's own close may fall into prefill, too.
+    in_prefill = (one for one in result.cases if one.phase == "prefill")
+    asked = (one for one in result.cases if one.name == CANCEL_PREFILL)
+    case = next(in_prefill, None) or next(asked, None)
+    numbers = "nothing shows it"
+    if case is not None and case.idle_after_ms is not None:
+        numbers = f"idle {milliseconds(case.idle_after_ms)} after the close"
+    if case is not None and case.prompt_processed is not None and case.prompt_tokens is not None:
+        processed = f"{count(case.prompt_processed)} of {count(case.prompt_tokens)}"
+        numbers = f"{processed} tokens processed, {numbers}"
+    why = causes.prefill_unseen(case)
+    if case is None or why is not None:
+        cause = Cause("prefill-not-seen", why or "no close in prefill could be measured")
+        return Verdict("cancel", PREFILL_STOPS, "not measurable", numbers, cause)
+    stopped = case.stop == "stopped"
+    return _verdict("cancel", PREFILL_STOPS, stopped, numbers, causes.prefill_late(case))
 
 
 def report(result: ReportResult) -> list[Verdict]:
@@ -829,14 +981,6 @@ def sse_program(program: bytes) -> Verdict:
     return graded("sse", relation, problem)
 
 
-def lab_limit(artifact: Cancel) -> Verdict:
-    """The lab asks for 256 tokens."""
-    problem = None
-    if artifact.max_tokens != 256:
-        problem = f"cancel.json: max_tokens {artifact.max_tokens}"
-    return graded("cancel", "max_tokens is 256", problem)
-
-
 def runs_differ(artifact: Ttft) -> Verdict:
     """No run is a copy of another: two real runs do not agree to the last digit. Runs in whole
     milliseconds may agree by chance, but not all of them."""
@@ -860,22 +1004,3 @@ def lab_documents(rows: Sequence[PrefillRow]) -> Verdict:
     docs = [row.docs for row in rows]
     problem = f"prefill.json: docs {docs}" if docs != [0, 4, 12] else None
     return graded("prefill", "docs are 0, 4, 12", problem)
-
-
-def is_first_sentence(artifact: Sentence) -> Verdict:
-    """The sentence ends at the first of `.!?` with white space behind it, else it is all.
-
-    A space alone counts as white space, too: the lab's own words leave that open.
-    """
-    candidates = {
-        artifact.text[: match.end()] if match else artifact.text
-        for match in (
-            re.search(pattern, artifact.text) for pattern in (r"[.!?](?=\s)", r"[.!?](?= )")
-        )
-    }
-    cut = artifact.first_sentence.strip()
-    problem = None
-    if cut not in {candidate.strip() for candidate in candidates}:
-        expected = min(candidates, key=len)
-        problem = f"sentence.json: first_sentence ends {cut[-20:]!r}, expected {expected[-20:]!r}"
-    return graded("sentence", "it ends at the first .!? before white space", problem)

@@ -33,6 +33,7 @@ from .sentences import Rule
 from .serverlog import cancel_line, tells_of_requests
 from .slots import (
     ONE_TOKEN,
+    Idle,
     Poll,
     answer_of,
     batches_after,
@@ -59,6 +60,7 @@ CACHE_COLD = ("first", "changed_prefix")
 CACHE_LOOK = "slots"
 SENTENCE_AGAIN = "again-"
 CANCEL_NEXT = "next"
+CANCEL_CONTROL = "control"
 CANCEL_PREFILL = "prefill"
 CANCEL_TOKENS = "prefill-tokens"
 CANCEL_SLOTS = "slots"
@@ -80,6 +82,10 @@ MEASURABLE_MS = 100.0
 STOPPED_SHARE = 0.5
 RAN_ON_SHARE = 0.75
 RAN_ON_TOKENS_AT_LEAST = 64
+# A close is noticed at the next token; on a busy machine that was seen to take some hundred
+# milliseconds, with llama-cpp-python, which looks once in a while, 650 to 1,250.
+NOTICED_AT_LEAST_MS = 1300.0
+BEAT_TOKENS_AT_LEAST = 3
 PREFILL_DONE_SHARE = 0.95
 PREFILL_NOTICE_MS = 1200.0
 LATE_TOKENS = 16
@@ -106,7 +112,7 @@ def usable(recording: Recording) -> Timeline:
         raise StreamError(f"{recording.label}: {timeline.error}")
     if timeline.cut_short:
         raise StreamError(
-            f"{recording.label}: the stream was cut short: {len(timeline.pieces)} pieces, then "
+            f"{recording.label}: the stream was cut short: {len(timeline.sent)} pieces, then "
             "the end, with neither a finish_reason nor [DONE]"
         )
     if not timeline.pieces:
@@ -232,7 +238,7 @@ def sse_result(recordings: Recordings) -> SseResult:
     as they were made."""
     recording = _leg(recordings, f"stream-{max(len(recordings), 1)}")
     timeline = derive(recording)
-    chunks = tuple(Chunk(piece.t_ms, piece.text) for piece in timeline.pieces)
+    chunks = tuple(Chunk(piece.t_ms, piece.text) for piece in timeline.sent)
     return SseResult(recording.body, chunks, timeline)
 
 
@@ -377,12 +383,14 @@ def _median(values: Sequence[float | None]) -> float | None:
 class CacheResult:
     """Step 5. `legs` are the timelines by name, one a round, `clearing` those of the short
     requests before; empty where only the file is there. `others`: while nothing was asked here,
-    the server worked on requests."""
+    the server worked on requests. `why`: of the file alone, the Cause of a miss, as its
+    numbers tell it."""
 
     cache: Cache
     legs: Mapping[str, Sequence[Timeline]]
     clearing: Sequence[Timeline] = ()
     others: bool = False
+    why: Any = None
 
     @property
     def sometimes(self) -> bool:
@@ -561,7 +569,9 @@ class CancelCase:
     `resolution_ms` before that. `log_line` names our task. `tokens_after_close` is what was
     generated after the close; in prefill `prompt_processed` of `prompt_tokens` were processed
     when the slot went idle; each None where the server does not say. `others`: meanwhile `/slots`
-    showed requests of others; `log_talks`: this part of the log tells of requests at all."""
+    showed requests of others; `log_talks`: this part of the log tells of requests at all. `late`:
+    by the server's own beat it was idle long after a close that arrives. `shown_busy`: what shows
+    that the server is idle has shown it busy, too, before or after the close."""
 
     name: str
     phase: Phase
@@ -581,6 +591,8 @@ class CancelCase:
     log_span: LogSpan | None
     others: bool = False
     log_talks: bool = False
+    late: bool = False
+    shown_busy: bool = False
 
 
 @dataclass(frozen=True)
@@ -625,6 +637,7 @@ def cancel_case(
         for poll in polls
     ]
     before = looks(polls)
+    shown_busy = any(poll.busy or poll.body == ONE_TOKEN for poll in polls)
     polls = [poll for poll in polls if poll.asked_ms >= 0]
     idle = slots_state(polls)
     max_tokens = answer_limit(recording.request.body)
@@ -632,16 +645,22 @@ def cancel_case(
     phase = _phase(timeline)
     proof: Proof | None = None
     processed = None
+    late = False
     if phase == "prefill" and idle.idle_after_ms is not None:
         processed = polls[-1].answer.tokens
     if phase == "prefill" and processed is not None and prompt_tokens is not None:
         stop, proof = _prefill_stop(polls, processed, prompt_tokens), "tokens"
     elif phase == "ended":
         stop = "unknown"
-    elif line is not None:
-        stop, proof = "stopped", "log"
     else:
-        phase, stop, proof = _stop(phase, timeline, polls, max_tokens, _beat_ms(timeline, beside))
+        beat_ms = _beat_ms(timeline, beside)
+        phase, stop, proof = _stop(phase, timeline, polls, max_tokens, beat_ms)
+        speed = _speed(idle, polls, max_tokens - len(timeline.token_ms), beat_ms)
+        late = phase == "generation" and speed in ("late", "the rest")
+        if stop == "stopped" and proof == "time" and not _is_controlled(beside):
+            stop = "unknown"  # it may have become faster since
+        if line is not None and stop != "ran on" and speed != "the rest":
+            stop, proof = "stopped", "log"
     return CancelCase(
         name=name,
         phase=phase,
@@ -649,7 +668,7 @@ def cancel_case(
         proof=proof if stop != "unknown" else None,
         seen_busy=before[0].busy if before else None,
         max_tokens=max_tokens,
-        received_tokens=len(timeline.pieces),
+        received_tokens=len(timeline.sent),
         closed_at_ms=recording.end.t_ms,
         idle_after_ms=idle.idle_after_ms,
         resolution_ms=idle.resolution_ms,
@@ -663,6 +682,8 @@ def cancel_case(
         # Ours cannot have generated so many.
         or (phase == "generation" and (tokens_after(polls) or 0) > max_tokens),
         log_talks=log is not None and tells_of_requests(log),
+        late=late,
+        shown_busy=shown_busy,
     )
 
 
@@ -688,16 +709,15 @@ def _stop(
 ) -> tuple[Phase, Stop, Proof]:
     """Whether the generation stopped, by the answers of `/slots` alone (or what stands for
     them)."""
-    rest, idle_ms = max_tokens - len(timeline.token_ms), slots_state(polls).idle_after_ms
-    rest_ms = rest * beat_ms if beat_ms is not None else None
-    share = idle_ms / rest_ms if idle_ms is not None and rest_ms else None
-    soon = share is not None and share < STOPPED_SHARE
+    rest, idle = max_tokens - len(timeline.token_ms), slots_state(polls)
+    idle_ms = idle.idle_after_ms
+    speed = _speed(idle, polls, rest, beat_ms)
+    soon = speed == "soon"
     finished = polls[-1].answer.finished if polls else None
     # (In prefill the slot still says what its task before had come to.)
     if phase == "prefill" or finished is None:
-        late = share is not None and share > RAN_ON_SHARE and rest >= RAN_ON_TOKENS_AT_LEAST
         # In prefill the time goes elsewhere.
-        if late and phase == "generation":
+        if speed == "the rest" and phase == "generation":
             return phase, "ran on", "time"
         return phase, "stopped" if soon else "unknown", "time"
     if not finished and idle_ms is not None:
@@ -725,14 +745,48 @@ def _prefill_stop(polls: Sequence[Poll], processed: int, prompt_tokens: int) -> 
     return "ran on" if batches_after(polls, PREFILL_NOTICE_MS) >= 2 else "unknown"
 
 
+Speed = Literal["soon", "late", "the rest"]
+
+
+def _speed(idle: Idle, polls: Sequence[Poll], rest: int, beat_ms: float | None) -> Speed | None:
+    """How soon after the close the server was idle, by its own beat: soon, later than a close
+    that arrives can be noticed, or as late as the rest of the answer takes; None: it was not seen,
+    the beat is not known, or it lies between."""
+    if idle.idle_after_ms is None or beat_ms is None or rest <= 0:
+        return None
+    # A request for one token waits for its turn: its answer is the moment itself.
+    waited = any(poll.body == ONE_TOKEN for poll in polls)
+    earliest_ms = idle.idle_after_ms - (0.0 if waited else idle.resolution_ms or 0.0)
+    rest_ms = rest * beat_ms
+    soon_ms = max(tokens_in_time(rest) * beat_ms, NOTICED_AT_LEAST_MS)
+    if rest >= RAN_ON_TOKENS_AT_LEAST and earliest_ms > RAN_ON_SHARE * rest_ms:
+        return "the rest"
+    if earliest_ms > soon_ms:
+        return "late"
+    return "soon" if idle.idle_after_ms < STOPPED_SHARE * rest_ms else None
+
+
 def _beat_ms(timeline: Timeline, beside: Recordings) -> float | None:
-    """The time between two tokens of this answer, of any channel; where it was closed too soon to
-    tell, of one that was asked for before it."""
-    others = (beside[name] for name in (CANCEL_TWO[0], CANCEL_CLOSE_AT) if name in beside)
-    for moments in (timeline.token_ms, *(derive(other).token_ms for other in others)):
-        if len(moments) >= 3:
-            return (moments[-1] - moments[0]) / (len(moments) - 1)
-    return None
+    """The time between two tokens of any channel: of this answer, and of those asked for before
+    and after it, the shortest. What slowed the server before a close may have ended with it."""
+    names = (CANCEL_TWO[0], CANCEL_CLOSE_AT, CANCEL_NEXT, CANCEL_CONTROL)
+    others = (derive(beside[name]) for name in names if name in beside)
+    beats = [beat_of(one) for one in (timeline, *others)]
+    return min((ms for ms in beats if ms is not None), default=None)
+
+
+def beat_of(timeline: Timeline) -> float | None:
+    """The time between two tokens of an answer; None where there are too few to tell."""
+    moments = timeline.token_ms
+    if len(moments) < BEAT_TOKENS_AT_LEAST or moments[-1] <= moments[0]:
+        return None
+    return (moments[-1] - moments[0]) / (len(moments) - 1)
+
+
+def _is_controlled(beside: Recordings) -> bool:
+    """Whether the beat was measured again after the closes."""
+    controls = (beside[name] for name in (CANCEL_NEXT, CANCEL_CONTROL) if name in beside)
+    return any(beat_of(derive(one)) is not None for one in controls)
 
 
 def cancel_result(

@@ -215,6 +215,10 @@ class RunDirectory:
         """Add `fields` (outcome, facts) to the step's entry."""
         self._entry(step).update(fields)
 
+    def forget_verdicts(self, step: str) -> None:
+        """Drop what was judged in a step, whose test runs again."""
+        self._ours.get(step, {}).pop("verdicts", None)
+
     def add_verdicts(self, step: str, verdicts: Sequence[Mapping[str, Any]]) -> None:
         """Add verdicts to the step's entry."""
         self._entry(step).setdefault("verdicts", []).extend(verdicts)

@@ -22,7 +22,7 @@ from .language import language
 from .numbers import Number, numbers
 from .options import Settings
 from .plan import Plan
-from .relations import FAILING, JUDGES, Verdict, told_apart, upstream_words
+from .relations import FAILING, JUDGES, SUPPORTING, Verdict, told_apart, upstream_words
 from .report import ci, is_page
 from .report.inert import inert
 from .report.terminal import Lines, write_summary
@@ -70,6 +70,7 @@ class Session:
         self._reporter = config.pluginmanager.getplugin("terminalreporter")
         self._verdicts: list[Verdict] = []
         self._compared: list[Verdict] = []  # those among them that are beside the baseline
+        self._begun: set[tuple[str, str]] = set()
         self._errors: dict[str, str] = {}  # of tests that failed without a verdict, by step
         self._lab: Lab | None = None
         self._page: str | None = None  # where it is, or why it is not
@@ -148,8 +149,21 @@ class Session:
             lines += [inert(line) for verdict in worse for line in verdict.lines(say)]
             pytest.fail("\n".join(lines), pytrace=False)
         unproven = [v for v in verdicts if v.outcome != "holds"]
-        if unproven:
+        if not all(v.relation in SUPPORTING for v in unproven) or len(unproven) == len(verdicts):
             pytest.skip("; ".join(inert(say(v.cause.sentence)) for v in unproven if v.cause))
+
+    def begin(self, step: str, test: str) -> None:
+        """A test of a step begins. Where it has run before (a rerun, a repetition), what was
+        judged then counts no more."""
+        if (step, test) in self._begun:
+            self.forget(step)
+        self._begun.add((step, test))
+
+    def forget(self, step: str) -> None:
+        """Drop what was judged in a step."""
+        self._verdicts = [one for one in self._verdicts if one.step != step]
+        self._compared = [one for one in self._compared if one.step != step]
+        self._errors.pop(step, None)
 
     def reported(self, step: str, report: pytest.TestReport) -> None:
         """A step's test has ended."""
@@ -245,6 +259,11 @@ class GradeSession(Session):
             raise ConfigError(f"{settings.sources['grade']}: {directory} is not a directory")
         self._directory = directory
         self._lab = self._graded = GradedLab(directory, settings.max_bytes, self._log)
+        if not self._graded.has_files():
+            raise ConfigError(
+                f"{settings.sources['grade']}: {directory} has none of the lab's files "
+                "(health.json, sse_raw.txt, ttft.json): there is nothing to grade"
+            )
         self.basis = self._graded.level
 
     def _log(self) -> bytes | None:

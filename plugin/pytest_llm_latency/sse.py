@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import os
 import re
@@ -35,9 +36,44 @@ MESSAGES = [
     {"role": "user", "content": "What should a new patient bring?"},
 ]
 
+CHAT = "/chat/completions"
+WORDS_SHOWN_AT_MOST = 500
+# What servers write as a finish reason when the generation failed: OpenRouter, Zhipu, DeepSeek,
+# vLLM and SGLang.
+FAILED = frozenset(
+    ("error", "network_error", "insufficient_system_resource", "abort", "aborted", "failed")
+)
+REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
+
 _DONE_BYTES = DONE.encode("ascii")
+_VERSION = re.compile(r"v\d\w*")  # of an API, in a path: v1, v4, v1beta
+_MESSAGES = ("message", "msg", "detail", "error_message", "error_msg", "status_msg", "reason")
+_NO_WORDS = frozenset(("", "0", "none", "null", "false", "ok", "success", "200"))
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+
+
+def now(read: Callable[[], float] = time.perf_counter) -> float:
+    """`time.perf_counter()` as it was when this was imported: a test suite may stop that of the
+    module (freezegun), and what is measured by it then took no time."""
+    return read()
+
+
+def pause(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    """`time.sleep()`, likewise."""
+    sleep(seconds)
+
+
+_TAKEN = {name: getattr(time, name) for name in ("perf_counter", "monotonic", "sleep", "time")}
+
+
+def patched_clock() -> str | None:
+    """Which function of `time` is not what it was, and whose it is now; None: none."""
+    for name, taken in _TAKEN.items():
+        found = getattr(time, name)
+        if found is not taken:
+            return f"time.{name} is {getattr(found, '__module__', None) or type(found).__name__}'s"
+    return None
 
 
 class Event(NamedTuple):
@@ -54,7 +90,9 @@ class Decoder:
     Follows "Interpreting an event stream" of the WHATWG HTML standard: lines end with CRLF,
     LF or CR; one leading byte order mark is dropped; a line that starts with a colon is a
     comment; several `data` lines make one event; an event without data is none; an event
-    that is not closed by a blank line is discarded. Bytes that are not UTF-8 become U+FFFD.
+    that is not closed by a blank line is discarded (`unended` has it). Bytes that are not UTF-8
+    become U+FFFD. Beyond the standard, a field named `error` is the data of an event of that type:
+    llama.cpp sent its failures so until 2025, and one that is passed over is a stream cut short.
     """
 
     def __init__(self) -> None:
@@ -92,6 +130,13 @@ class Decoder:
                 self._field(line)
         return events
 
+    @property
+    def unended(self) -> str | None:
+        """The data of the event under way, which no blank line has ended; None: there is none."""
+        rest = bytes(self._buffer)
+        last = [_value(rest[5:])] if rest.startswith(b"data:") else []
+        return "\n".join(self._data + last) if self._data or last else None
+
     def _without_bom(self, data: bytes) -> bytes:
         """Without the byte order mark; nothing while the bytes so far could still become one."""
         data = bytes(self._buffer) + data
@@ -109,6 +154,9 @@ class Decoder:
             self._data.append(_value(value))
         elif name == b"event":
             self._type = _value(value)
+        elif name == b"error":
+            self._data.append(_value(value))
+            self._type = "error"
         elif name == b"id" and b"\0" not in value:
             self._id = _value(value)
 
@@ -131,7 +179,7 @@ class Read(NamedTuple):
     data: bytes
 
 
-Arrival = tuple[float, bytes]  # the `time.perf_counter()` of a read's return, and its bytes
+Arrival = tuple[float, bytes]  # the `now()` of a read's return, and its bytes
 
 
 class Readable(Protocol):
@@ -147,13 +195,13 @@ def arrivals(raw: Readable) -> Iterator[Arrival]:
     `iter_lines` and `iter_content` wait for full buffers and would delay a stamp by seconds.
     """
     while data := raw.read1(READ_SIZE_BYTES, decode_content=True):
-        yield time.perf_counter(), data
+        yield now(), data
 
 
 def read_stream(body: Iterable[Arrival], started: float) -> Iterator[Read]:
     """The one reading loop: yield every read of an event stream up to its `[DONE]`.
 
-    `started` is the `time.perf_counter()` from which times count.
+    `started` is the `now()` from which times count.
     """
     decoder: Decoder | None = None  # from the read on that has the word, if only in a text
     undecoded: list[bytes] = []  # since a blank line, where decoding can begin
@@ -169,7 +217,7 @@ def read_stream(body: Iterable[Arrival], started: float) -> Iterator[Read]:
             elif (blank := data.rfind(b"\n\n")) >= 0:
                 undecoded = [data[blank + 2 :]]
         if decoder is not None:
-            if any(event.data == DONE for part in undecoded for event in decoder.feed(part)):
+            if any(is_done(event) for part in undecoded for event in decoder.feed(part)):
                 return
             undecoded.clear()
 
@@ -178,32 +226,147 @@ class StreamFailure(RuntimeError):
     """The server answered with an error, or with something that is no event stream."""
 
 
-def timed_events(reads: Iterable[Read]) -> Iterator[tuple[float, Event]]:
-    """Yield (t_ms, event) for every event, t_ms being that of the read that completed it."""
-    decoder = Decoder()
+class NoBlankLines(StreamFailure):
+    """Its events are not ended by blank lines, so that they run into one."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__(
+            f"{lines} `data:` lines came with no blank line between them, which makes them one "
+            'event: an event ends with a blank line ("Interpreting an event stream" of the HTML '
+            "standard), and most clients show nothing of such a stream. Let the server end each "
+            "event with two newlines"
+        )
+
+
+def timed_events(
+    reads: Iterable[Read], decoder: Decoder | None = None
+) -> Iterator[tuple[float, Event]]:
+    """Yield (t_ms, event) for every event, t_ms being that of the read that completed it. A
+    `decoder` that is given has, afterwards, what no blank line has ended."""
+    decoder = decoder or Decoder()
     for read in reads:
         for event in decoder.feed(read.data):
             yield read.t_ms, event
 
 
-def payload(event: Event) -> dict[str, Any]:
-    """The JSON object of an event. Raises StreamFailure where there is none."""
+def is_done(event: Event) -> bool:
+    """Whether it is the end of a stream: `[DONE]`, with or without blanks around it."""
+    return event.data.strip() == DONE
+
+
+def chunk_of(event: Event) -> dict[str, Any] | None:
+    """The JSON object of an event; None where it is neither a piece nor an end nor an error: one
+    without data, or a named one that is no JSON (`event: ping`). Raises StreamFailure with the
+    server's words where it reports an error, and for data that is no JSON object.
+    """
+    if event.type != "error" and not event.data.strip():
+        return None
+    value = _object(event.data)
+    words = error_words(value) if value is not None else None
+    if event.type == "error":
+        words = words or shown_words(event.data) or "an event of the type error, without words"
+    if words is not None:
+        raise StreamFailure(f"the server reports inside the stream: {words}")
+    if value is not None:
+        return value
+    if event.type != "message":
+        return None
+    lines = event.data.split("\n")
+    if len(lines) > 1 and all(line.strip() == DONE or _object(line) is not None for line in lines):
+        raise NoBlankLines(len(lines))
+    raise StreamFailure(f"an event is not a JSON object: {event.data[:80]!r}")
+
+
+def _object(text: str) -> dict[str, Any] | None:
     try:
-        value = json.loads(event.data)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise StreamFailure(f"an event is not a JSON object: {event.data[:80]!r}")
-    return value
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def error_words(value: Mapping[str, Any]) -> str | None:
-    """The server's own words if the payload is an error, else None."""
-    error = value.get("error")
-    if error is None:
+    """The server's own words if the payload reports a failure, else None.
+
+    In all the forms in which servers and gateways do: `error` or `errors` at the top or in the
+    choice, `object` or `type` "error", `error_message` and `error_type`, FastAPI's `detail`, a
+    code other than 0 beside a message, a finish reason that is one. Null, false, empty and code 0
+    are no error.
+    """
+    choice = answer_choice(value)
+    found = next(filter(None, map(_told, (value.get("error"), value.get("errors")))), None)
+    found = found or _told(choice.get("error"))
+    if found is None and "error" in (value.get("object"), value.get("type")):
+        found = _message(value) or _json(value)
+    if found is None:
+        named = [value.get(name) for name in ("error_message", "error_msg", "error_type")]
+        code = value.get("error_code")
+        if any(map(_is_said, named)) or _is_said(code):
+            found = _first_words(*named) or f"error_code {code}"
+    if found is None and _is_said(mapping(value, "base_resp").get("status_code")):  # MiniMax
+        found = _message(mapping(value, "base_resp")) or _json(mapping(value, "base_resp"))
+    reason = choice.get("finish_reason")
+    if isinstance(reason, Mapping):  # SGLang: {"type": "abort", "message": ...}
+        if found is None and reason.get("type") in FAILED:
+            found = _message(reason)
+        reason = reason.get("type")
+    if found is None and isinstance(reason, str) and reason in FAILED:
+        found = _message(value) or f"finish_reason {reason!r}"
+    if found is None and not value.get("choices"):
+        found = _without_choices(value)
+    return None if found is None else shown_words(found)
+
+
+def _without_choices(value: Mapping[str, Any]) -> str | None:
+    """The words of a failure in an object that is no chunk of a chat."""
+    if _is_said(value.get("detail")):
+        return _told(value.get("detail"))
+    # A word such as "queued" or "processing" may be a heartbeat's.
+    status = str(value.get("status_code") or value.get("status") or "")
+    failed = status in FAILED or (status.isdecimal() and int(status) >= 400)
+    failed = failed or value.get("success") is False or _is_said(value.get("code"))
+    return _first_words(*(value.get(name) for name in _MESSAGES)) if failed else None
+
+
+def _told(error: Any) -> str | None:
+    """The words of what stands for an error; None where it is none."""
+    if isinstance(error, Mapping):
+        code = error.get("code", error.get("status_code"))
+        if not any(map(_is_said, error.values())) or (code is not None and not _is_said(code)):
+            return None
+        return _message(error) or _json(error)
+    if isinstance(error, list):
+        return next(filter(None, map(_told, error)), None)
+    if not _is_said(error):
         return None
-    words = error.get("message") if isinstance(error, Mapping) else error
-    return str(words if words else error)
+    return "an error without words" if error is True else str(error)
+
+
+def _message(value: Mapping[str, Any]) -> str | None:
+    return _first_words(*(value.get(name) for name in (*_MESSAGES, "type", "code")))
+
+
+def _first_words(*values: Any) -> str | None:
+    for value in values:
+        if isinstance(value, (Mapping, list)) and value:
+            return _json(value)
+        if _is_said(value):
+            return str(value)
+    return None
+
+
+def _is_said(value: Any) -> bool:
+    return bool(value) and str(value).strip().lower() not in _NO_WORDS
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def shown_words(words: str) -> str:
+    """A server's words in one line of bounded length."""
+    line = " ".join(words.split())
+    return line if len(line) <= WORDS_SHOWN_AT_MOST else line[:WORDS_SHOWN_AT_MOST] + " ..."
 
 
 def mapping(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -212,17 +375,102 @@ def mapping(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def delta(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`choices[0].delta` of a chunk, empty where the chunk has none."""
+def answer_choice(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The choice of a chunk that belongs to the answer: that with the index 0, else, where they
+    have no index, the first; empty where there is none."""
     choices = value.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    return mapping(first, "delta") if isinstance(first, Mapping) else {}
+    rows = [one for one in choices if isinstance(one, Mapping)] if isinstance(choices, list) else []
+    for row in rows:
+        if row.get("index") in (0, "0") and row.get("index") is not False:
+            return row
+    return rows[0] if rows and rows[0].get("index") is None else {}
+
+
+def delta(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a chunk adds: `delta` of its choice, else its `message`, else its `text`; empty where
+    it has none. Perplexity sends a `message` with all text so far beside the `delta`."""
+    choice = answer_choice(value)
+    for name in ("delta", "message"):
+        found = choice.get(name)
+        if isinstance(found, Mapping):
+            return found
+        if isinstance(found, str) and found:
+            return {"content": found}
+    text = choice.get("text")
+    return {"content": text} if isinstance(text, str) else {}
 
 
 def content(value: Mapping[str, Any]) -> str:
-    """The answer text in a chunk; empty for the role chunk and all others without text."""
-    text = delta(value).get("content")
-    return text if isinstance(text, str) else ""
+    """The text in a chunk; empty for the role chunk and all others without text."""
+    return _parts(delta(value).get("content"))[0]
+
+
+def reasoning_field(value: Mapping[str, Any]) -> str | None:
+    """Where a chunk holds reasoning; None: it holds none."""
+    found = delta(value)
+    if _parts(found.get("content"))[1]:
+        return "thinking parts"
+    return next((name for name in REASONING_FIELDS if found.get(name)), None)
+
+
+def _parts(content: Any) -> tuple[str, str]:
+    """(text, reasoning) of a content: a string, a part, or a list of parts (Mistral, Anthropic)."""
+    if isinstance(content, str):
+        return content, ""
+    if isinstance(content, list):
+        pairs = [_parts(part) for part in content]
+        return "".join(text for text, _ in pairs), "".join(thought for _, thought in pairs)
+    if not isinstance(content, Mapping):
+        return "", ""
+    inner = next((content[n] for n in ("text", "thinking", "content", "parts") if n in content), "")
+    kind = str(content.get("type") or "text").lower()
+    text, thought = _parts(inner)
+    if "think" in kind or "reason" in kind or content.get("thought") is True:
+        return "", text + thought
+    return (text, thought) if "text" in kind or kind == "content" else ("", "")
+
+
+def usage_of(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The usage in a chunk: at the top, in `x_groq` (Groq), in the choice (Moonshot)."""
+    places = (value, mapping(value, "x_groq"), answer_choice(value))
+    return next(filter(None, (mapping(place, "usage") for place in places)), {})
+
+
+def repeats(texts: Sequence[str]) -> bool:
+    """Whether each text holds all that came before it: a server that sends the answer so far."""
+    pairs = list(itertools.pairwise(texts))
+    longer = sum(len(after) > len(before) for before, after in pairs)
+    return len(texts) > 2 and 2 * longer > len(pairs) and all(b.startswith(a) for a, b in pairs)
+
+
+def added(texts: Sequence[str]) -> list[str]:
+    """What each text of a stream adds to those before it: all of it, or, where they hold the
+    answer so far, the new part; a last one that says the whole answer again adds nothing."""
+    if repeats(texts):
+        return [after[len(before) :] for before, after in zip(["", *texts], texts)]
+    if len(texts) > 3 and texts[-1] == "".join(texts[:-1]):
+        return [*texts[:-1], ""]
+    return list(texts)
+
+
+def api_places(url: str) -> tuple[str, tuple[str, ...]]:
+    """(root, paths) of a server by any URL that a client is given: `root` is where /health lies,
+    one of `paths` behind it where `/chat/completions` does, the likeliest first.
+
+    http://host -> /v1, then none; http://host/v1 and http://host/api/v4 -> just that;
+    http://host/v1beta/openai -> that, then with /v1 behind.
+    """
+    url = url.rstrip("/")
+    base = url.removesuffix(CHAT).rstrip("/")
+    path = urlsplit(base).path
+    parts = path.split("/")
+    version = next((i for i, part in enumerate(parts) if _VERSION.fullmatch(part)), None)
+    if version is None:
+        return base, ("",) if base != url else ("/v1", "")
+    root = base[: len(base) - len(path)] + "/".join(parts[:version])
+    own = base[len(root) :]
+    exact = base != url or version == len(parts) - 1
+    return root, (own,) if exact else (own, own + "/v1")
 
 
 def request_body(
@@ -239,7 +487,8 @@ def request_body(
 
 
 def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
-    """POST `body` to `url`/v1/chat/completions and yield the reads of the answer.
+    """POST `body` to the chat completions of the server at `url` (any form that OpenAI clients
+    take) and yield the reads of the answer.
 
     The clock starts just before the request is sent; opening the connection is part of the
     times. `LLM_API_KEY` of the environment is sent as the key.
@@ -247,23 +496,28 @@ def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
     """
     import requests
 
-    base_url = url.rstrip("/").removesuffix("/v1")
+    root, paths = api_places(url)
     key = os.environ.get("LLM_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     with requests.Session() as session:
         # A proxy of the environment is never meant for a server on this machine.
-        session.trust_env = urlsplit(base_url).hostname not in ("localhost", "127.0.0.1", "::1")
-        request = session.prepare_request(
-            requests.Request("POST", base_url + "/v1/chat/completions", json=body, headers=headers)
-        )
-        settings = session.merge_environment_settings(request.url, {}, True, None, None)
-        settings["stream"] = True
-        started = time.perf_counter()
-        response = session.send(request, timeout=(CONNECT_TIMEOUT_S, GAP_TIMEOUT_S), **settings)
-        with response:
-            if response.status_code != 200:
-                raise StreamFailure(f"HTTP {response.status_code}: {response.text[:300]}")
-            yield from read_stream(arrivals(response.raw), started)
+        session.trust_env = urlsplit(root).hostname not in ("localhost", "127.0.0.1", "::1")
+        for path in paths:
+            request = session.prepare_request(
+                requests.Request("POST", root + path + CHAT, json=body, headers=headers)
+            )
+            settings = session.merge_environment_settings(request.url, {}, True, None, None)
+            settings["stream"] = True
+            started = now()
+            response = session.send(request, timeout=(CONNECT_TIMEOUT_S, GAP_TIMEOUT_S), **settings)
+            with response:
+                if response.status_code == 200:
+                    yield from read_stream(arrivals(response.raw), started)
+                    return
+                if response.status_code not in (404, 405) or path == paths[-1]:
+                    words = f"HTTP {response.status_code}: {response.text[:300]}"
+                    asked = ", ".join(root + one + CHAT for one in paths)
+                    raise StreamFailure(f"{words} (asked: {asked})")
 
 
 def stream(
@@ -291,19 +545,20 @@ def stream(
     finally:
         if raw_out is not None:
             _write_raw(raw_out, b"".join(read.data for read in received))
-    pieces: list[dict[str, Any]] = []
+    found: list[tuple[float, str]] = []
     timings: dict[str, Any] = {}
     for t_ms, event in timed_events(received):
-        if event.data == DONE:
+        if is_done(event):
             break
-        value = payload(event)
-        words = error_words(value)
-        if words is not None:
-            raise StreamFailure(f"the server reports inside the stream: {words}")
+        value = chunk_of(event)
+        if value is None:
+            continue
         text = content(value)
         if text:
-            pieces.append({"t_ms": t_ms, "text": text})
+            found.append((t_ms, text))
         timings = dict(mapping(value, "timings") or timings)
+    texts = added([text for _, text in found])
+    pieces = [{"t_ms": t_ms, "text": text} for (t_ms, _), text in zip(found, texts) if text]
     return pieces, received[-1].t_ms if received else 0.0, timings
 
 

@@ -92,9 +92,9 @@ def _play(listener: socket.socket, sent: list[float]) -> None:
                     return
                 received += more
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
-            begun = time.perf_counter()
-            while len(sent) < PIECES and time.perf_counter() - begun < PLAY_AT_MOST_S:
-                time.sleep(GAP_S)
-                sent.append(time.perf_counter())
+            begun = sse.now()
+            while len(sent) < PIECES and sse.now() - begun < PLAY_AT_MOST_S:
+                sse.pause(GAP_S)
+                sent.append(sse.now())
                 connection.sendall(b"data: " + chunk + b"\n\n")
             connection.sendall(b"data: [DONE]\n\n")

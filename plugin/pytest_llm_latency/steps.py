@@ -10,13 +10,12 @@ import contextlib
 import io
 import statistics
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from . import causes, costs, sse
+from . import causes, costs, sse, thoughts
 from .artifacts import Chunk
 from .capabilities import Capabilities
 from .client import Client, Exchange
@@ -29,6 +28,7 @@ from .results import (
     CACHE_LEGS,
     CACHE_LOOK,
     CANCEL_CLOSE_AT,
+    CANCEL_CONTROL,
     CANCEL_FIRST_PIECE,
     CANCEL_METRICS,
     CANCEL_NEXT,
@@ -95,6 +95,7 @@ STIR_IN_PREFILL_S = 5.0
 POLL_GAUGE_S = 0.05  # its answer may be long
 # An answer that ends before even a close after its first piece is asked for longer.
 LONGER_ANSWERS = (1, 8, 24)
+CONTROL_TOKENS = 16
 # A busy machine was seen to send the short request of two 200 ms after the long one's first piece.
 SENT_LATE_AT_MOST_MS = 1000.0
 
@@ -272,7 +273,7 @@ def measure_server(bench: Bench) -> ServerResult:
         "props": fetch(bench.offers.props or "/props", "server/props"),
     }
     if not is_offered(server_result(recordings).health):
-        recordings["models"] = fetch("/v1/models", "server/models")
+        recordings["models"] = fetch(f"{bench.client.api_path}/models", "server/models")
     return server_result(recordings)
 
 
@@ -304,9 +305,29 @@ def measure_sse(bench: Bench) -> SseResult:
 
     result = _as_made(bench, "sse", ask, lambda result: result.timeline)
     timeline = result.timeline
-    if not timeline.done and timeline.finish_reason is not None:
-        bench.note("sse", "the stream ended without data: [DONE], with a finish_reason before")
+    for text in stream_notes(timeline):
+        bench.note("sse", text)
     return result
+
+
+def stream_notes(timeline: Timeline) -> list[str]:
+    """Remarks on a stream that holds all the same."""
+    notes = []
+    if timeline.unended is not None:
+        notes.append(
+            f"the last event ({timeline.unended!r}) was not ended by a blank line: clients that "
+            "follow the standard do not see it"
+        )
+    elif not timeline.done and timeline.finish_reason is not None:
+        notes.append("the stream ended without data: [DONE], with a finish_reason before")
+    if timeline.repeats:
+        notes.append(
+            "every delta repeats all text so far: the pieces are what each adds. A client that "
+            "puts deltas together, as OpenAI's do, shows the text many times"
+        )
+    if timeline.thought_tag is not None:
+        notes.append(thoughts.words(timeline.thought_tag))
+    return notes
 
 
 def _stream(bench: Bench, leg: str) -> SseResult:
@@ -324,7 +345,7 @@ def _stream(bench: Bench, leg: str) -> SseResult:
     if timeline.error is None:
         chunks = tuple(Chunk(piece["t_ms"], piece["text"]) for piece in pieces)
     else:  # stream() raised and gave nothing; what had come is kept
-        chunks = tuple(Chunk(piece.t_ms, piece.text) for piece in timeline.pieces)
+        chunks = tuple(Chunk(piece.t_ms, piece.text) for piece in timeline.sent)
     return SseResult(raw.getvalue(), chunks, timeline)
 
 
@@ -441,7 +462,7 @@ def _look_for_others(bench: Bench) -> Callable[[CacheResult], Legs]:
             found[f"{CACHE_LOOK}-{number}"] = bench.behind.fetch(
                 path, f"cache/{CACHE_LOOK}-{number}"
             )
-            time.sleep(LOOK_PAUSE_S)
+            sse.pause(LOOK_PAUSE_S)
         return found
 
     return look
@@ -534,7 +555,7 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
     recordings = _watching(bench)
     watcher = _Watcher(bench, log, recordings)
     bench.progress(f"cancel, closing at {plan.cancel_close_at_ms / 1000:g} s")
-    cases = [
+    closes = [
         watcher.close(
             CANCEL_CLOSE_AT,
             plan.cancel(),
@@ -543,31 +564,38 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
             looks=True,
         )
     ]
+    first = closes[0].case(recordings)
+    if watcher.way is not None and first.proof not in ("log", "slots"):
+        # Times decide: is the server as fast as before the close?
+        recordings[CANCEL_CONTROL] = bench.client.record(
+            plan.cancel(), CONTROL_TOKENS, False, label=f"cancel/{CANCEL_CONTROL}"
+        )
+        first = closes[0].case(recordings)
     for attempt, factor in enumerate(LONGER_ANSWERS, 1):
         bench.progress("cancel, closing after the first piece")
-        cases += watcher.extra_close(
+        closes += watcher.extra_close(
             f"{CANCEL_FIRST_PIECE}-{attempt}",
             plan.cancel(),
             factor * plan.cancel_max_tokens,
             close_on_piece=True,
         )
-        last = cases[-1]
+        last = closes[-1].case(recordings)
         # One that lasted, and still could not be closed in time, is held back on its way: a
         # longer one would be, too.
         lasted = last.phase == "ended" and last.closed_at_ms > 2 * plan.cancel_close_at_ms
         # By times alone a longer one tells more, unless two agree; a slot that was not seen idle
         # will not be.
-        alone = last.stop == "ran on" and last.proof == "time" and cases[0].stop != "ran on"
+        alone = last.stop == "ran on" and last.proof == "time" and first.stop != "ran on"
         told = last.stop != "unknown" and not alone
         told = told or watcher.way is None or last.idle_after_ms is None
         if lasted or (last.phase == "generation" and told):
             break
-    if cases[0].phase == "ended":
+    if first.phase == "ended":
         bench.note(
             "cancel",
             f"the answer had ended before the close at {plan.cancel_close_at_ms:g} ms, which "
             "proves nothing: measured again with a close right after the first piece "
-            f"(max_tokens {cases[-1].max_tokens})",
+            f"(max_tokens {last.max_tokens})",
         )
     bench.progress("cancel, closing during a long prefill")
     long_prompt = _long_prompt(bench)
@@ -575,18 +603,20 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
     tokens = None
     if question is not None:
         tokens = bench.behind.fetch("/tokenize", f"cancel/{CANCEL_TOKENS}", question)
-    cases += watcher.extra_close(
+    closes += watcher.extra_close(
         CANCEL_PREFILL,
         long_prompt,
         plan.kb_max_tokens,
         close_at_ms=PREFILL_CASE_CLOSE_AT_MS,
         prompt_tokens=counted_tokens(tokens),
     )
-    _note_prefill(bench, cases[-1])
     bench.progress("cancel, the next request")
+    # Long enough to show the beat of the server after the closes.
     recordings[CANCEL_NEXT] = bench.client.record(
-        plan.short(), plan.clearing_max_tokens, False, label=f"cancel/{CANCEL_NEXT}"
+        plan.short(), CONTROL_TOKENS, False, label=f"cancel/{CANCEL_NEXT}"
     )
+    cases = [close.case(recordings) for close in closes]
+    _note_prefill(bench, cases[-1])
     return cancel_result(recordings, cases, log.source if log is not None else None)
 
 
@@ -612,13 +642,13 @@ def _watching(bench: Bench) -> Legs:
         ways.append((CANCEL_METRICS, offered.metrics))
     for name, path in ways:
         # What the step before left running is waited for; others' requests are not.
-        deadline = time.monotonic() + QUIET_DEADLINE_S
+        deadline = sse.now() + QUIET_DEADLINE_S
         while True:
             found[name] = client.fetch(path, f"cancel/{name}")
             busy = answer_of(found[name].status or 0, found[name].body).busy
-            if not busy or time.monotonic() > deadline:
+            if not busy or sse.now() > deadline:
                 break
-            time.sleep(POLL_IN_GENERATION_S)
+            sse.pause(POLL_IN_GENERATION_S)
     if watched_by(found)[0] is None and busy is None:
         bench.progress("cancel, one request at a time?")
         found |= _two_at_once(bench)
@@ -682,6 +712,25 @@ def _long_prompt(bench: Bench) -> Messages:
 
 
 @dataclass(frozen=True)
+class _Close:
+    """A close as it was watched; see `cancel_case`."""
+
+    name: str
+    recording: Recording
+    polls: Sequence[Poll]
+    log: bytes | None
+    log_span: LogSpan | None
+    prompt_tokens: int | None
+
+    def case(self, beside: Legs) -> CancelCase:
+        """What it gave, by the recordings of the step so far. Raises StreamError."""
+        return cancel_case(
+            self.name, self.recording, self.polls, self.log, self.log_span, self.prompt_tokens,
+            beside,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class _Watcher:
     """Closes a stream and watches the slot and the log."""
 
@@ -712,7 +761,7 @@ class _Watcher:
         close_on_piece: bool = False,
         looks: bool = False,
         prompt_tokens: int | None = None,
-    ) -> CancelCase:
+    ) -> _Close:
         """One close, watched until the slot is idle or the deadline has passed. `looks`: ask
         /slots once while the answer streams, to know that it shows this server's."""
         log_from = self.log.size() if self.log is not None else 0
@@ -743,17 +792,19 @@ class _Watcher:
             polls += self._one_token(name, exchange.closed_at)
         self.bench.keep_text(f"cancel/{name}.polls.jsonl", dump_polls(polls))
         self.found[name] = recording
-        if self.log is None:
-            return cancel_case(name, recording, polls, None, None, prompt_tokens, self.found)
-        # An answer that came to its own end has no such line to wait for.
-        ended = timeline.done or timeline.finish_reason is not None
-        if not in_prefill and polls:
-            ended = ended or polls[-1].answer.finished is True
-        patience_s = 0.0 if ended else LOG_DEADLINE_S
-        part, span = self._wait_for_line(self.log, log_from, patience_s, our_task(polls))
-        return cancel_case(name, recording, polls, part, span, prompt_tokens, self.found)
+        part, span = None, None
+        if self.log is not None:
+            # An answer that came to its own end has no such line to wait for.
+            ended = timeline.done or timeline.finish_reason is not None
+            if not in_prefill and polls:
+                ended = ended or polls[-1].answer.finished is True
+            patience_s = 0.0 if ended else LOG_DEADLINE_S
+            part, span = self._wait_for_line(self.log, log_from, patience_s, our_task(polls))
+        close = _Close(name, recording, polls, part, span, prompt_tokens)
+        close.case(self.found)  # raises where there was no answer to close
+        return close
 
-    def extra_close(self, name: str, *args: Any, **kwargs: Any) -> list[CancelCase]:
+    def extra_close(self, name: str, *args: Any, **kwargs: Any) -> list[_Close]:
         """A close beside the contract's; where it fails, that is only noted."""
         try:
             return [self.close(name, *args, **kwargs)]
@@ -762,7 +813,7 @@ class _Watcher:
             return []
 
     def _poll(self, name: str, closed: float, in_prefill: bool) -> list[Poll]:
-        """Ask /slots until no slot is busy. Times count from `closed` (perf_counter).
+        """Ask /slots until no slot is busy. Times count from `closed` (`sse.now()`).
 
         A gauge of /metrics stands still when its last request was taken away, until there is a
         next one (vLLM's does): so there is one, of a token, before it is believed, and then again,
@@ -779,27 +830,27 @@ class _Watcher:
         if is_gauge and not in_prefill:
             pause_s = POLL_GAUGE_S
         if in_prefill:
-            time.sleep(pause_s)
-        while time.perf_counter() - closed < deadline_s and refusals < SLOTS_REFUSALS_AT_MOST:
-            if is_gauge and time.perf_counter() - stirred > stir_s:
+            sse.pause(pause_s)
+        while sse.now() - closed < deadline_s and refusals < SLOTS_REFUSALS_AT_MOST:
+            if is_gauge and sse.now() - stirred > stir_s:
                 _ask_one_token(self.bench, f"stir-{name}")
-                stirred = time.perf_counter()
+                stirred = sse.now()
                 stir_s = max(stir_s, min(2 * stir_s, STIR_S))
             try:
                 poll = _poll_of(closed, *self._ask())
             except ServerError:
                 refusals += 1
-                time.sleep(pause_s)
+                sse.pause(pause_s)
                 continue
             polls.append(poll)
             if poll.busy is False:
                 break
-            time.sleep(pause_s)
+            sse.pause(pause_s)
         return polls
 
     def _one_token(self, name: str, closed: float) -> list[Poll]:
         """Ask for one token; its first text says when the server was free to make it."""
-        asked = time.perf_counter()
+        asked = sse.now()
         timeline = derive(_ask_one_token(self.bench, f"after-{name}"))
         if timeline.first_token_ms is None or timeline.error is not None:
             return []
@@ -809,23 +860,23 @@ class _Watcher:
         ]
 
     def _ask(self) -> tuple[float, float, Reply]:
-        """(asked, answered, answer) of /slots or /metrics, by `time.perf_counter()`."""
-        asked = time.perf_counter()
+        """(asked, answered, answer) of /slots or /metrics, by `sse.now()`."""
+        asked = sse.now()
         assert self.path is not None
         reply = self.bench.behind.get(self.path, timeout_s=IDLE_DEADLINE_S)
-        return asked, time.perf_counter(), reply
+        return asked, sse.now(), reply
 
     def _wait_for_line(
         self, log: RunLog, log_from: int, patience_s: float, task: int | None
     ) -> tuple[bytes, LogSpan]:
         """The part of the log in which our task's cancel line should be; waits for the line
         a little, since logs come late."""
-        deadline = time.monotonic() + patience_s
+        deadline = sse.now() + patience_s
         while True:
             part = log.read(log_from)
-            if cancel_line(part, task) is not None or time.monotonic() > deadline:
+            if cancel_line(part, task) is not None or sse.now() > deadline:
                 return part, LogSpan(log_from, log_from + len(part))
-            time.sleep(LOG_POLL_S)
+            sse.pause(LOG_POLL_S)
 
 
 def _poll_of(closed: float, asked: float, answered: float, reply: Reply) -> Poll:

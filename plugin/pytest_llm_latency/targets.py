@@ -24,6 +24,7 @@ from .report.terminal import Lines, write_comparison
 from .session import GradeSession, Session, step_of, target_names, target_of
 
 OUTPUT = "llm_latency"
+_told_key: pytest.StashKey[list[tuple[str, object]]] = pytest.StashKey()
 
 
 class Targets:
@@ -55,6 +56,12 @@ class Targets:
             self._sessions[name] = self._make(name)
         return self._sessions[name]
 
+    def begin_item(self, item: pytest.Item) -> None:
+        """An item's test begins, perhaps not for the first time."""
+        session = self._sessions.get(target_of(item))
+        if session is not None:
+            session.begin(step_of(item), item.nodeid.partition("[")[0])
+
     def reported(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """An item's test has ended."""
         session = self._sessions.get(target_of(item))
@@ -74,10 +81,13 @@ class Targets:
     ) -> None:
         """Verdicts and numbers for the reports of others: properties of a JUnit file's test case
         (which come with its teardown), a table in pytest-html's."""
-        properties = [
+        properties: list[tuple[str, object]] = [
             *((f"{one.step}: {one.relation}", one.outcome) for one in verdicts),
             *((name, "" if value is None else value) for name, value in numbers.items()),
         ]
+        told = item.stash.get(_told_key, [])  # when the item ran before
+        item.user_properties[:] = [one for one in item.user_properties if one not in told]
+        item.stash[_told_key] = properties
         item.user_properties.extend(properties)
         report.user_properties.extend(properties)
         if self._config.pluginmanager.hasplugin("html") and properties:

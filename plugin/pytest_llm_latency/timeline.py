@@ -6,14 +6,16 @@ It interprets one recording and compares nothing; relations between recordings a
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import sse
 from .recording import Recording
 from .sentences import Rule, first_end
+from .thoughts import thought_in
 
 # Of prose in the languages that tokenizers know best 4 to 6; no prose has so many on an average.
 CHARACTERS_A_TOKEN = 4
@@ -23,23 +25,33 @@ COLD_SHARE = 0.9
 HEADER_TOKENS_AT_MOST = 64
 COUNTS_AGREE_SHARE = 0.02
 _LONG_RUN = re.compile(r"(.)\1{3,}", re.DOTALL)
-_REASONING_FIELDS = ("reasoning_content", "reasoning")
+# Where servers say how many tokens of the prompt came from a cache: OpenAI's, vLLM's and SGLang's
+# place; Moonshot's (Kimi); DeepSeek's; Anthropic's, as LiteLLM passes it on.
+_CACHED_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+_CACHED_NAMES = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A chunk's text and the moment of the read that completed its event."""
+    """A chunk's text and the moment of the read that completed its event; `size_bytes` is what the
+    event takes on the wire at least, 0: not known."""
 
     t_ms: float
     text: str
+    size_bytes: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
 class Timeline:
     """One answer, derived. Times are milliseconds from just before the request was sent.
 
-    `token_ms` are the moments of deltas of any channel (reasoning, tool call, answer); `pieces`
-    hold the answer only; `reasoning_field` is the name under which reasoning came, None: none did.
+    `token_ms` are the moments of deltas of any channel (reasoning, tool call, answer);
+    `contents` are the pieces of text as they were sent, `pieces` those of the answer: without the
+    reasoning that a model writes into its text between tags (`thought_tag`, None: it does not).
+    `reasoning_field` is the name under which reasoning came, None: none did. `repeats`: every
+    delta held all text so far. `unended` is the start of the last event, which no blank line
+    ended; `no_blank_lines`: none did. `clock_off_ms`: how far another clock of the system
+    disagreed with ours over this request, 0: it did not.
     `timings` and `usage` are the last the server sent, empty if none. `error` is the server's
     words for a failure, or ours for bytes that are no answer. `total_ms` is the last read (the one
     with `[DONE]`, where it came); None: nothing came. `connect_ms` is what opening the connection
@@ -50,6 +62,7 @@ class Timeline:
     """
 
     pieces: tuple[Piece, ...] = ()
+    contents: tuple[Piece, ...] = field(default=(), repr=False)
     token_ms: tuple[float, ...] = field(default=(), repr=False)
     reasoning_field: str | None = None
     total_ms: float | None = None
@@ -64,6 +77,16 @@ class Timeline:
     cpu_wait_ms: float | None = None
     prompt: str = field(default="", repr=False)
     prompt_characters: int = 0
+    thought_tag: str | None = None
+    repeats: bool = False
+    clock_off_ms: float = 0.0
+    unended: str | None = None
+    no_blank_lines: bool = False
+
+    @property
+    def sent(self) -> tuple[Piece, ...]:
+        """All text as it was sent, reasoning between tags included."""
+        return self.contents or self.pieces
 
     @property
     def first_token_ms(self) -> float | None:
@@ -72,9 +95,12 @@ class Timeline:
 
     @property
     def reasoning(self) -> str | None:
-        """The field in which reasoning came, "hidden" where only counts tell of it; None: none."""
+        """The field in which reasoning came, or the tag in the text; "hidden" where only counts
+        tell of it; None: none."""
         if self.reasoning_field is not None:
             return self.reasoning_field
+        if self.thought_tag is not None:
+            return f"{self.thought_tag} in the text"
         details = self.usage.get("completion_tokens_details")
         counted = count_in(details, "reasoning_tokens") if isinstance(details, Mapping) else None
         silent = not self.pieces and bool(self.tokens) and self.finish_reason == "length"
@@ -97,9 +123,9 @@ class Timeline:
 
     @property
     def arrivals(self) -> tuple[tuple[Piece, ...], ...]:
-        """The pieces by what became readable together: no more than `jitter_ms` apart."""
+        """The text by what became readable together: no more than `jitter_ms` apart."""
         groups: list[list[Piece]] = []
-        for piece in self.pieces:
+        for piece in self.sent:
             if groups and piece.t_ms - groups[-1][-1].t_ms <= self.jitter_ms:
                 groups[-1].append(piece)
             else:
@@ -108,8 +134,12 @@ class Timeline:
 
     @property
     def _cached_tokens(self) -> int | None:
-        details = self.usage.get("prompt_tokens_details")
-        return count_in(details, "cached_tokens") if isinstance(details, Mapping) else None
+        for name in _CACHED_DETAILS:
+            counted = count_in(sse.mapping(self.usage, name), "cached_tokens")
+            if counted is not None:
+                return counted
+        told = (count_in(self.usage, name) for name in _CACHED_NAMES)
+        return next((counted for counted in told if counted is not None), None)
 
     @property
     def _counts(self) -> tuple[int | None, int | None, int | None]:
@@ -236,42 +266,51 @@ def _time(mapping: Mapping[str, Any], key: str) -> float | None:
 
 def derive(recording: Recording) -> Timeline:
     """Everything a recording says, by the same rules live and from a file."""
-    pieces: list[Piece] = []
+    texts: list[Piece] = []
     token_ms: list[float] = []
     reasoning_field: str | None = None
     timings: Mapping[str, Any] = {}
     usage: Mapping[str, Any] = {}
     finish_reason: str | None = None
-    done = False
+    done = no_blank_lines = False
     error = _transport_error(recording)
-    events = sse.timed_events(recording.reads) if recording.status == 200 else iter(())
+    decoder = sse.Decoder()
+    events = sse.timed_events(recording.reads, decoder) if recording.status == 200 else iter(())
     for t_ms, event in events:
-        if event.data == sse.DONE:
+        if sse.is_done(event):
             done = True
             break
         try:
-            value = sse.payload(event)
+            value = sse.chunk_of(event)
         except sse.StreamFailure as failure:
             error = str(failure)
+            no_blank_lines = isinstance(failure, sse.NoBlankLines)
             break
-        words = sse.error_words(value)
-        if words is not None:
-            error = f"the server reports inside the stream: {words}"
-            break
-        delta = sse.delta(value)
+        if value is None:
+            continue
         text = sse.content(value)
-        reasoned = _reasoning_in(delta)
+        reasoned = sse.reasoning_field(value)
         reasoning_field = reasoning_field or reasoned
-        if text or reasoned or delta.get("tool_calls"):
+        if text or reasoned or sse.delta(value).get("tool_calls"):
             token_ms.append(t_ms)
         if text:
-            pieces.append(Piece(t_ms, text))
+            texts.append(Piece(t_ms, text, len(event.data.encode()) + len("data: \n\n")))
         timings = sse.mapping(value, "timings") or timings
-        usage = sse.mapping(value, "usage") or usage
+        usage = sse.usage_of(value) or usage
         finish_reason = _finish_reason(value) or finish_reason
-    contents = _contents(recording.request.body.get("messages"))
+    unended = None
+    if not done and error is None and recording.end.kind == "eof":
+        unended = decoder.unended
+        lines = [] if unended is None else unended.split("\n")
+        if len(lines) > 1 and not texts:
+            error, no_blank_lines = str(sse.NoBlankLines(len(lines))), True
+    added = sse.added([piece.text for piece in texts])
+    contents = tuple(replace(one, text=text) for one, text in zip(texts, added) if text)
+    thought = thought_in("".join(piece.text for piece in contents))
+    prompts = _contents(recording.request.body.get("messages"))
     return Timeline(
-        pieces=tuple(pieces),
+        pieces=contents if thought is None else _from(contents, thought.answer_at),
+        contents=contents,
         token_ms=tuple(token_ms),
         reasoning_field=reasoning_field,
         total_ms=recording.reads[-1].t_ms if recording.reads else None,
@@ -284,9 +323,28 @@ def derive(recording: Recording) -> Timeline:
         error=error,
         jitter_ms=recording.jitter_ms,
         cpu_wait_ms=recording.cpu_wait_ms,
-        prompt="\n".join(map(str, contents)),
-        prompt_characters=sum(map(_characters, contents)),
+        clock_off_ms=recording.clock_off_ms,
+        prompt="\n".join(map(str, prompts)),
+        prompt_characters=sum(map(_characters, prompts)),
+        thought_tag=None if thought is None else thought.tag,
+        repeats=sse.repeats([piece.text for piece in texts]),
+        unended=None if unended is None else unended[:80],
+        no_blank_lines=no_blank_lines,
     )
+
+
+def _from(pieces: Sequence[Piece], start: int | None) -> tuple[Piece, ...]:
+    """The pieces from the character `start` on, that with it cut; None: none of them."""
+    if start is None:
+        return ()
+    found = []
+    seen = 0
+    for piece in pieces:
+        text = piece.text[max(0, start - seen) :]
+        seen += len(piece.text)
+        if text:
+            found.append(replace(piece, text=text))
+    return tuple(found)
 
 
 Counts = tuple[int | None, int | None]
@@ -322,6 +380,8 @@ def _characters(content: Any) -> int:
 
 
 def _transport_error(recording: Recording) -> str | None:
+    if recording.status is not None and 300 <= recording.status < 400:
+        return _redirect_words(recording)
     if recording.status is not None and recording.status != 200:
         return f"HTTP {recording.status}: {_body_words(recording.body)}"
     if recording.end.kind in ("broken", "deadline"):
@@ -338,19 +398,31 @@ def _transport_error(recording: Recording) -> str | None:
 def _body_words(body: bytes) -> str:
     text = body.decode("utf-8", "replace").strip()
     try:
-        return sse.error_words(sse.payload(sse.Event(text))) or text[:200]
-    except sse.StreamFailure:
-        return text[:200] or "(empty body)"
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    words = sse.error_words(value) if isinstance(value, dict) else None
+    return words or text[:200] or "(empty body)"
 
 
-def _reasoning_in(delta: Mapping[str, Any]) -> str | None:
-    return next((name for name in _REASONING_FIELDS if delta.get(name)), None)
+def _redirect_words(recording: Recording) -> str:
+    """Where a redirect points, without a query, which may hold a secret, and what to do."""
+    headers = {name.lower(): value for name, value in recording.response_headers}
+    target = sse.shown_words(headers.get("location", "").partition("?")[0])
+    if not target:
+        return f"HTTP {recording.status}: a redirect that names no place to go"
+    asked = recording.request.path
+    return (
+        f"HTTP {recording.status}: {asked} redirects to {target}; a redirect is not followed, "
+        "since the key would follow it. Give the URL that it points to: "
+        f"--llm-url={target.removesuffix(sse.CHAT)}"
+    )
 
 
 def _finish_reason(value: Mapping[str, Any]) -> str | None:
-    choices = value.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else {}
-    reason = first.get("finish_reason") if isinstance(first, Mapping) else None
+    reason = sse.answer_choice(value).get("finish_reason")
+    if isinstance(reason, Mapping):  # SGLang's own form
+        reason = reason.get("type")
     return reason if isinstance(reason, str) else None
 
 

@@ -14,12 +14,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from .. import sse
 from ..client import Client
 from ..errors import ConfigError, LatencyError, ServerError, ServerStartError
 from .own import own_command, own_kind
@@ -64,14 +64,14 @@ def _locked(operation: int, patience_s: float = 0.0) -> Iterator[tuple[int, bool
         handle = os.open(state_dir() / STATE_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise ConfigError(f"cannot use {state_dir()}: {error.strerror}") from None
-    deadline = time.monotonic() + patience_s
+    deadline = sse.now() + patience_s
     try:
         while True:
             try:
                 fcntl.flock(handle, operation | fcntl.LOCK_NB)
             except BlockingIOError:
-                if time.monotonic() < deadline:
-                    time.sleep(POLL_S)
+                if sse.now() < deadline:
+                    sse.pause(POLL_S)
                     continue
                 yield handle, False
             else:
@@ -171,14 +171,14 @@ def down() -> str:
     state = running()
     if state is None:
         return "not running"
-    deadline = time.monotonic() + _STOP_WAIT_S
+    deadline = sse.now() + _STOP_WAIT_S
     how = signal.SIGTERM
     while running() == state:
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             os.kill(state.pid, how)
-        if time.monotonic() > deadline:
+        if sse.now() > deadline:
             how = signal.SIGKILL
-        time.sleep(POLL_S)
+        sse.pause(POLL_S)
     return f"stopped (pid {state.pid})"
 
 
@@ -208,7 +208,7 @@ def follow_log(follow: bool) -> None:
             elif not follow:
                 return
             else:
-                time.sleep(_FOLLOW_POLL_S)
+                sse.pause(_FOLLOW_POLL_S)
 
 
 def _port(text: str) -> int:

@@ -10,11 +10,11 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from .. import sse
 from ..client import Client
 from ..errors import ServerError, ServerStartError
 
@@ -64,7 +64,7 @@ def wait_until_healthy(
     `died` says how the process ended, None while it lives. Raises ServerStartError.
     """
     client = Client(base_url)
-    begun = time.monotonic()
+    begun = sse.now()
     last = "no answer yet"
     while True:
         end = died()
@@ -78,11 +78,11 @@ def wait_until_healthy(
             last = f"HTTP {reply.status}"
         except ServerError as error:
             last = str(error)
-        waited_s = time.monotonic() - begun
+        waited_s = sse.now() - begun
         if waited_s > deadline_s:
             raise ServerStartError(f"{base_url} is not healthy after {deadline_s:g} s: {last}")
         progress(f"server loading, {waited_s:.0f} s")
-        time.sleep(POLL_S)
+        sse.pause(POLL_S)
 
 
 def environment() -> dict[str, str]:

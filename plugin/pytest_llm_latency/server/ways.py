@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..client import CHAT_PATH, Client
+from .. import sse
+from ..client import Client
 from ..errors import ConfigError, ServerError
+from ..recording import Reply
 from . import launcher
 from .logs import FileLog, Log
 from .own import check_own, own_command, own_kind
@@ -124,16 +125,16 @@ def wait_for_url(
     Raises ServerError that says what was found instead.
     """
     base_url = client.base_url
-    begun = time.monotonic()
+    begun = sse.now()
     while True:
-        waited_s = time.monotonic() - begun
+        waited_s = sse.now() - begun
         try:
             reply = client.get("/health")
         except ServerError:
             if waited_s > min(CONNECT_GRACE_S, deadline_s):
                 raise
             progress(f"server not listening, {waited_s:.0f} s")
-            time.sleep(0.1)
+            sse.pause(0.1)
             continue
         if reply.status != 503:
             break
@@ -143,23 +144,29 @@ def wait_for_url(
                 "give it longer with --llm-start-timeout"
             )
         progress(f"server loading, {waited_s:.0f} s")
-        time.sleep(max(POLL_S, 0.1))
-    models = client.get("/v1/models")
-    listed = models.json()
-    if models.status == 200 and isinstance(listed, dict) and "data" in listed:
-        return
-    # A gateway may have the chat alone; it then says what is wrong with an empty one.
-    chat = client.post(CHAT_PATH, {"messages": [], "max_tokens": 1})
-    answer = chat.json()
-    if isinstance(answer, dict) and (chat.status in (400, 422) or "choices" in answer):
-        return
-    refused = next((r.status for r in (models, chat) if r.status in (401, 403)), None)
+        sse.pause(max(POLL_S, 0.1))
+    sample: str | None = None
+    refused: Reply | None = None
+    asked: list[str] = []
+    for path in client.api_paths:
+        models = client.get(f"{path}/models")
+        listed = models.json()
+        if models.status == 200 and isinstance(listed, dict) and "data" in listed:
+            return
+        # A gateway may have the chat alone; it then says what is wrong with an empty one.
+        chat = client.post(path + sse.CHAT, {"messages": [], "max_tokens": 1})
+        answer = chat.json()
+        if isinstance(answer, dict) and (chat.status in (400, 422) or "choices" in answer):
+            return
+        refused = refused or next((r for r in (models, chat) if r.status in (401, 403)), None)
+        sample = sample or models.body[:60].decode("utf-8", "replace").strip().replace("\n", " ")
+        found = "no model list" if models.status == 200 else f"HTTP {models.status}"
+        asked.append(f"GET {path}/models gives {found}")
+        asked.append(f"POST {path}{sse.CHAT} gives HTTP {chat.status}")
     if refused is not None:
         gave = "refuses the API key" if client.has_key else "wants an API key"
-        raise ServerError(f"{base_url} {gave} (HTTP {refused}); give one with {key_words}")
-    found = f"HTTP {models.status}" if models.status != 200 else "no model list"
-    sample = models.body[:60].decode("utf-8", "replace").strip().replace("\n", " ")
+        raise ServerError(f"{base_url} {gave} (HTTP {refused.status}); give one with {key_words}")
     raise ServerError(
-        f"{base_url} is not an LLM server: GET /v1/models gives {found} ({sample!r}); the URL "
-        "is the part before /v1"
+        f"{base_url} is not an LLM server: {', '.join(asked)} ({sample!r}); --llm-url takes the "
+        "base URL that an OpenAI client is given"
     )

@@ -178,8 +178,8 @@ def answering(status: str, body: str, content_type: str = "text/html") -> Callab
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        ("200 OK", "<html>Welcome", "is not an LLM server: GET /v1/models gives no model list ('<html>Welcome')"),
-        ("404 Not Found", "gone", "is not an LLM server: GET /v1/models gives HTTP 404"),
+        ("200 OK", "<html>Welcome", "is not an LLM server: GET /v1/models gives no model list, POST /v1/chat/completions gives HTTP 200, GET /models gives no model list, POST /chat/completions gives HTTP 200 ('<html>Welcome'); --llm-url takes the base URL that an OpenAI client is given"),
+        ("404 Not Found", "gone", "is not an LLM server: GET /v1/models gives HTTP 404, POST /v1/chat/completions gives HTTP 404, GET /models gives HTTP 404, "),
         ("401 Unauthorized", "{}", "wants an API key (HTTP 401); give one with --llm-api-key-file FILE or LLM_API_KEY"),
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ import gzip
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -306,12 +307,9 @@ def test_the_moment_to_close_is_kept_while_a_head_drips(close_at_ms: float) -> N
     "cut",
     [
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-st",
-        "HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n\r\nabc",
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(ANSWER)[:60],
-        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + ANSWER,
         "HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\ndata: x",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\ndata: x",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\ndata: x\n\n",
     ],
 )
 def test_a_body_cut_off_is_told(cut: str | bytes) -> None:
@@ -319,6 +317,41 @@ def test_a_body_cut_off_is_told(cut: str | bytes) -> None:
         recording = Client(server.base_url).record(MESSAGES)
     assert recording.end.kind == "broken"
     assert recording.end.detail.startswith("the connection broke: ")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("Content-Encoding: br\r\n\r\nabc", "it has the content encoding 'br', which nobody asked for"),
+        ("Content-Encoding: gzip, zstd\r\n\r\nabc", "it has the content encoding 'zstd', which nobody asked for"),
+        ("Content-Encoding: gzip\r\n\r\ndata: x\n\n", "the content encoding is broken: Error -3"),
+        ("Content-Encoding: deflate\r\n\r\ndata: x\n\n", "the content encoding is broken: Error -3"),
+        ("Transfer-Encoding: chunked\r\n\r\ndata: x\n\n", "no chunk's size: b'data: x'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_named(answer: str, words: str) -> None:
+    """The connection is well; the bytes make no sense."""
+    with serving(lambda connection, _: connection.send(f"HTTP/1.1 200 OK\r\n{answer}")) as server:
+        recording = Client(server.base_url).record(MESSAGES)
+    assert recording.end.kind == "broken"
+    assert recording.end.detail.startswith(f"the answer cannot be read: {words}")
+
+
+@pytest.mark.parametrize("encoding", ["none", "identity", "UTF-8", "", "identity, none", "gzip", "X-GZIP", "identity, gzip", "deflate", "raw deflate", "gzip, gzip"])  # fmt: skip
+def test_encodings_as_servers_name_them(encoding: str) -> None:
+    body = ANSWER
+    for name in encoding.lower().split(", "):
+        if name.endswith("gzip"):
+            body = gzip.compress(body)
+        elif name == "deflate":
+            body = zlib.compress(body)
+        elif name == "raw deflate":
+            body = zlib.compress(body, wbits=-15)
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding.removeprefix('raw ')}\r\n\r\n".encode()
+    with serving(lambda connection, _: connection.send(head + body)) as server:
+        recording = Client(server.base_url).record(MESSAGES)
+    assert recording.end.detail == ""
+    assert recording.body == ANSWER
 
 
 @pytest.mark.parametrize("chunked", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rows import told
 
 from pytest_llm_latency import relations, stamps
 from pytest_llm_latency.artifacts import Cache, CacheLeg, PrefillRow
@@ -57,10 +58,10 @@ def test_times_that_differ_less_than_the_jitter_do_not_confirm(
 ) -> None:
     short, long = leg(10.0, jitter_ms, 10), leg(25.0, jitter_ms, 100)
     rows = (PrefillRow(0, 10, 1.0, 10.0), PrefillRow(12, 100, 1.0, 25.0))
-    verdicts = relations.prefill(PrefillResult(rows, {0: [short], 12: [long]}))
+    verdicts = told(relations.prefill, PrefillResult(rows, {0: [short], 12: [long]}))
     assert [verdict.outcome for verdict in verdicts] == ["holds", outcome]
     hit = leg(10.0, jitter_ms, 10, 90)
     legs = {"first": [long], "second": [hit], "changed_prefix": [long], "changed_suffix": [long]}
     cold, cached = CacheLeg(100, 25.0), CacheLeg(10, 10.0)
     result = CacheResult(Cache(cold, cached, cold), legs)
-    assert [verdict.outcome for verdict in relations.cache(result)] == ["holds", outcome] * 2
+    assert [verdict.outcome for verdict in told(relations.cache, result)] == ["holds", outcome] * 2

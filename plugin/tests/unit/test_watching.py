@@ -106,6 +106,7 @@ def test_a_one_token_answer_tells_by_its_time(answered_ms: float, stop: str) -> 
     beside = {
         "two-at-once-long": LONG,
         **{f"one-token-{n}": streamed([50.0], FINISH) for n in (1, 2, 3)},
+        "control": streamed([100.0, 110.0, 120.0], FINISH, 16),
     }
     polls = [Poll(1.0, answered_ms, 200, ONE_TOKEN)]
     for pieces in (1, 20):  # the beat is the long answer's, or its own
@@ -115,3 +116,47 @@ def test_a_one_token_answer_tells_by_its_time(answered_ms: float, stop: str) -> 
     # In prefill the time that passes proves nothing but a stop.
     case = cancel_case("prefill", closed_after(0), polls, None, None, None, beside)
     assert case.stop == ("stopped" if stop == "stopped" else "unknown")
+
+
+@pytest.mark.parametrize(
+    ("control_gap_ms", "stop"),
+    [(10.0, "stopped"), (5.0, "unknown"), (2.0, "ran on"), (None, "unknown")],
+)
+def test_time_alone_proves_nothing_without_a_control(
+    control_gap_ms: float | None, stop: str
+) -> None:
+    """Idle 600 ms after a close with 236 tokens to go at a beat of 10 ms. Where the server is five
+    times as fast after it (other work has ended), that is the rest of the answer; where nothing
+    was measured after it, nobody knows."""
+    polls = [
+        Poll(590.0, 595.0, 200, '[{"id": 0, "state": 1}]'),
+        Poll(599.0, 600.0, 200, '[{"id": 0, "state": 0}]'),
+    ]
+    beside = (
+        {}
+        if control_gap_ms is None
+        else {"next": streamed([100.0 + control_gap_ms * n for n in range(8)], FINISH, 16)}
+    )
+    case = cancel_case("first-piece-1", closed_after(20), polls, None, None, None, beside)
+    assert (case.stop, case.shown_busy) == (stop, True)
+
+
+@pytest.mark.parametrize(
+    ("idle_ms", "stop", "late"),
+    [
+        (40.0, "stopped", False),
+        (1000.0, "stopped", False),
+        (1400.0, "stopped", True),
+        (2300.0, "ran on", True),
+    ],
+)
+def test_a_log_that_lies(idle_ms: float, stop: str, late: bool) -> None:
+    """The line alone is what the server says: 236 tokens to go at a beat of 10 ms."""
+    polls = [
+        Poll(idle_ms - 5, idle_ms - 4, 200, '[{"id": 0, "state": 1}]'),
+        Poll(idle_ms - 1, idle_ms, 200, '[{"id": 0, "state": 0}]'),
+    ]
+    beside = {"next": streamed([100.0 + 10 * n for n in range(8)], FINISH, 16)}
+    log = b"task 7 | processing task\nstop: cancel task, id_task = 7\n"
+    case = cancel_case("close-at", closed_after(20), polls, log, None, None, beside)
+    assert (case.stop, case.late, case.log_line is not None) == (stop, late, True)

@@ -70,6 +70,8 @@ CAPTURES = [
     Expected("llama-server-via-haproxy-no-delay", 120, tokens=120),
     Expected("llama-server-via-litellm", 120),
     Expected("llama-cpp-python", 12, first=b'"content": "'),
+    Expected("vllm-0.32.0-cpu", 64, first=b'"content":"Sure"', tokens=64),
+    Expected("transformers-serve", 64, first=b'"content":"At"', done=False, tokens=64),
 ]
 
 
