@@ -79,10 +79,10 @@ def serving(directory: Path) -> Iterator[Server]:
     port, log = free_port(), directory / "server.log"
     url = f"http://127.0.0.1:{port}"
     with log.open("wb") as out:
+        command = own_command("local", gguf, port, ("-t", "1", "-b", "128"))
         process = subprocess.Popen(
-            own_command("local", gguf, port, ("-t", "1", "-b", "128")), stdin=subprocess.PIPE, stdout=out, stderr=out,
-            env=environment(),
-        )  # fmt: skip
+            command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=environment()
+        )
     try:
         while process.poll() is None:
             with contextlib.suppress(ServerError):

@@ -26,7 +26,8 @@ from proxies import (
 
 @dataclass(frozen=True)
 class Setting:
-    """`told` and `words` as a fault's."""
+    """`told`, `words` and `server` as a fault's. The server leaves a core to the proxy and the
+    reader, and its context bounds the prompt in whose prefill a connection is closed."""
 
     program: Program
     name: str
@@ -34,6 +35,7 @@ class Setting:
     told: dict[str, str | None] = field(default_factory=dict)
     words: str = ""
     args: tuple[str, ...] = ()
+    server: tuple[str, ...] = ("-t", "1", "-c", "2048")
 
 
 LAB_KB = ROOT / "test_llm_latency" / "kb"  # some 4,000 tokens here: long
@@ -52,7 +54,7 @@ SETTINGS = [
     Setting(NGINX, "ignores a client's abort", "proxy_ignore_client_abort on;", LATE),
     Setting(
         NGINX, "a read timeout shorter than the prefill", "proxy_read_timeout 2s;",
-        dict.fromkeys(("prefill", "cache", "report")), "was cut off", (f"--llm-kb={LAB_KB}",),
+        dict.fromkeys(("prefill", "cache", "report")), "was cut off", (f"--llm-kb={LAB_KB}",), ("-t", "1"),
     ),
     Setting(HAPROXY, "defaults", "", {"sse": "broken: coalesced", **LATE}),
     Setting(HAPROXY, "no delay", "option http-no-delay", LATE),

@@ -37,7 +37,7 @@ def test_a_proxy(
     setting: Setting, zoo_lab: Callable[..., Found], servers: Servers, tmp_path: Path
 ) -> None:
     need(setting.program)
-    fault = Fault(setting.name, slow=True)
+    fault = Fault(setting.name, server=setting.server, slow=True)
     url, _ = servers(fault)
     with running(setting.program, setting.settings, tmp_path, url) as proxy:
         found = zoo_lab(fault, *setting.args, f"--llm-upstream-url={url}", through=proxy)
