@@ -145,9 +145,11 @@ ProxyPass / http://$upstream/ $settings
     package="apache2-bin",
     version="-v",
 )
+# Not its default of 60 s: llama.cpp closes what was idle for 5 s, and where a POST meets that close
+# Varnish answers 503 (varnishcache/varnish-cache#3633).
 VARNISH = Program(
     "Varnish",
-    "varnishd -j none -F -n $dir/varnish -a 127.0.0.1:$port -f $config",
+    "varnishd -j none -F -n $dir/varnish -a 127.0.0.1:$port -f $config -p backend_idle_timeout=1",
     """
 vcl 4.1;
 backend default { .host = "127.0.0.1"; .port = "$upstream_port"; }

@@ -27,7 +27,8 @@ from proxies import (
 @dataclass(frozen=True)
 class Setting:
     """`told`, `words` and `server` as a fault's. The server leaves a core to the proxy and the
-    reader, and its context bounds the prompt in whose prefill a connection is closed."""
+    reader; its context bounds the prompt in whose prefill a connection is closed, and it can stop
+    at the end of each of its small batches."""
 
     program: Program
     name: str
@@ -35,7 +36,7 @@ class Setting:
     told: dict[str, str | None] = field(default_factory=dict)
     words: str = ""
     args: tuple[str, ...] = ()
-    server: tuple[str, ...] = ("-t", "1", "-c", "2048")
+    server: tuple[str, ...] = ("-t", "1", "-c", "2048", "-b", "128")
 
 
 LAB_KB = ROOT / "test_llm_latency" / "kb"  # some 4,000 tokens here: long
