@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
+import pytest
+
 from pytest_llm_latency.server.process import free_port, guarded
 
 ROOT = Path(__file__).parents[3]
@@ -54,12 +56,20 @@ class Program:
         return " + ".join(re.findall(r"(?<![\w.])v?(\d+(?:\.\d+)+)", first_line))
 
 
+def need(program: Program) -> str:
+    """Its path. Where it is not installed the test is skipped; in CI, which installs all, it fails."""
+    path = program.executable()
+    if path is None:
+        give_up = pytest.fail if os.environ.get("CI") else pytest.skip
+        give_up(f"{program.name} is not installed ({program.how_to_install()})")
+    return path
+
+
 @contextlib.contextmanager
 def running(program: Program, settings: str, directory: Path, upstream_url: str) -> Iterator[str]:
     """The program before `upstream_url` -> its own URL. It listens on 127.0.0.1 alone, and ends
     with the block, or with this process. Raises ServerStartError."""
-    executable = program.executable()
-    assert executable is not None, program.how_to_install()
+    executable = program.executable() or program.name
     port, config = free_port(), directory / "config.yaml"
     values: Mapping[str, str] = {
         "port": str(port),

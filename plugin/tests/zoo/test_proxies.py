@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from faults import Fault
 from judging import Found, Servers, check
-from proxies import LITELLM, Program, running
+from proxies import LITELLM, need, running
 from proxy_settings import LATE, SETTINGS, Setting
 from scripted import wait_until
 
@@ -21,15 +22,6 @@ from pytest_llm_latency.server.process import GUARD, free_port, port_is_taken
 
 pytestmark = [pytest.mark.zoo, pytest.mark.timeout(400)]
 BETWEEN = "Measured directly at the server behind, it holds"
-
-
-def need(program: Program) -> str:
-    """Its path. A machine that has it not skips; in CI, which installs all, that is a failure."""
-    path = program.executable()
-    if path is None:
-        give_up = pytest.fail if os.environ.get("CI") else pytest.skip
-        give_up(f"{program.name} is not installed ({program.how_to_install()})")
-    return path
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: f"{s.program.name}, {s.name}")
@@ -40,9 +32,22 @@ def test_a_proxy(
     fault = Fault(setting.name, server=setting.server, slow=True)
     url, _ = servers(fault)
     with running(setting.program, setting.settings, tmp_path, url) as proxy:
+        assert listening() == {"127.0.0.1"}
         found = zoo_lab(fault, *setting.args, f"--llm-upstream-url={url}", through=proxy)
+    # A worker left behind would keep the port.
+    assert not port_is_taken(int(proxy.rpartition(":")[2]))
     check(found, setting.told, setting.words)
     assert all(BETWEEN in sentence for sentence in sentences_of(found))
+
+
+def listening() -> set[str]:
+    """The addresses on which the servers and proxies of these tests listen."""
+    return {
+        connection.laddr.ip
+        for process in psutil.Process().children(recursive=True)
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
 
 
 def sentences_of(found: Found) -> list[str]:
