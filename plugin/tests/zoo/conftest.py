@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,13 @@ def servers(
         yield server
 
 
+def claim_a_cancel(real: Path, log: Path) -> None:
+    """Copy the server's log, and say that its last task was cancelled."""
+    lines = real.read_text("utf-8", "replace")
+    task = re.findall(r"task (\d+) \| processing task", lines)[-1]
+    log.write_text(f"{lines}W srv          stop: cancel task, id_task = {task}\n")
+
+
 @pytest.fixture
 def zoo_lab(pytester: pytest.Pytester, servers: Servers, short_kb: Path) -> Callable[..., Found]:
     """`zoo_lab(fault)`: the lab behind the fault, or `through` a proxy of one's own; what run.json
@@ -65,9 +74,14 @@ def zoo_lab(pytester: pytest.Pytester, servers: Servers, short_kb: Path) -> Call
         if fault.log == "another":
             log = pytester.path / "another.log"
             log.write_text("W srv          stop: cancel task, id_task = 1\n")
+        proxy_of_fault = fault.proxy
+        if fault.log == "lies":
+            real, log = log, pytester.path / "lying.log"
+            log.touch()
+            proxy_of_fault = replace(fault.proxy, on_close=lambda: claim_a_cancel(real, log))
         kb = [f"--llm-kb={short_kb}"]
         logged = [] if fault.log == "none" else [f"--llm-log={log}"]
-        with serving(fault.proxy.script(url)) as proxy:
+        with serving(proxy_of_fault.script(url)) as proxy:
             pytester.runpytest_subprocess(
                 "--pyargs", "test_llm_latency", "-p", "no:cacheprovider", "-p", "no:randomly",
                 f"--llm-url={through or proxy.base_url}", *kb, *logged, *fault.args, *args, timeout=300,

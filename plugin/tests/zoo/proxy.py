@@ -27,7 +27,8 @@ def as_it_is(events: Events, _: Request) -> Events:
 class Proxy:
     """`edit` changes a request on its way; `reply` answers one without the server (None: does
     not); `answer` changes the events of a stream; `json` an answer that is none. A client's
-    close is passed on if `passes_close(whether text was sent)`, after `holds_close_s`."""
+    close is passed on if `passes_close(whether text was sent)`, after `holds_close_s`; `on_close`
+    is called first."""
 
     edit: Callable[[Request], None] = lambda request: None
     reply: Callable[[Request], tuple[int, Any] | None] = lambda request: None
@@ -35,6 +36,7 @@ class Proxy:
     json: Callable[[Request, Any], Any] = lambda request, value: value
     passes_close: Callable[[bool], bool] = lambda sent: True
     holds_close_s: float = 0.0
+    on_close: Callable[[], None] = lambda: None
 
     def script(self, upstream_url: str) -> Script:
         """For `serving`."""
@@ -78,6 +80,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             while client.recv(65536):
                 pass
+        self.on_close()
         if self.passes_close(sent.is_set()):
             time.sleep(self.holds_close_s)
             with contextlib.suppress(OSError):
