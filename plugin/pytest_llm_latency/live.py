@@ -163,10 +163,10 @@ class LiveSession(Session):
         props = behind.get(behind_offers.props).json() if behind_offers.props else None
         if isinstance(props, dict):
             settings = props.get("default_generation_settings")
-            facts["model"] = props.get("model_path")
+            facts["model"] = _words(props.get("model_path"))
             facts["n_ctx"] = count_in(settings, "n_ctx") if isinstance(settings, dict) else None
             facts["slots"] = count_in(props, "total_slots")
-            facts["build"] = props.get("build_info")
+            facts["build"] = _words(props.get("build_info"))
         facts["offers"] = offered.facts()
         facts["log"] = self._run_log.source if self._run_log is not None else None
         facts["load_average"] = _load_average()
@@ -404,6 +404,11 @@ def _check_model_named(url: str, offered: Capabilities, flag: str) -> None:
         f"{url}: {offered.stream_error}; name one of its models: {flag}={offered.models[0]} "
         f"(it has {', '.join(offered.models[:8])})"
     )
+
+
+def _words(value: Any) -> str | None:
+    """What a server says of itself, whatever it is; None where it says nothing."""
+    return sse.shown_words(str(value)) if value else None
 
 
 def _load_average() -> float | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .errors import ArtifactError
-from .sse import Read, json_text
+from .sse import Read, json_text, value_of
 
 FORMAT = "pytest-llm-latency/recording"
 VERSION = 2
@@ -93,10 +93,7 @@ class Reply:
 
     def json(self) -> Any:
         """The body as JSON, None where it is none."""
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            return None
+        return value_of(self.body)
 
 
 def dump(recording: Recording) -> str:

@@ -225,7 +225,9 @@ def _health(result: ServerResult) -> Verdict:
         words = str(body["status"])
         well = HEALTHY.match(words) or not UNHEALTHY.search(words)
         healthy = reply.status == 200 and bool(well)
-        return _answered("server", "/health: status is ok", reply, healthy, f"status {words!r}")
+        return _answered(
+            "server", "/health: status is ok", reply, healthy, f"status {sse.shown_words(words)!r}"
+        )
     # vLLM and SGLang answer with no body at all.
     return _answered("server", "/health: HTTP 200", reply, reply.status == 200)
 

@@ -52,10 +52,7 @@ def answer_of(status: int, body: bytes | str) -> Answer:
             return Answer(round(min(sum(gauges), LARGEST)))
         if text == ONE_TOKEN:
             return Answer(0)
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        value = None
+    value = sse.value_of(body)
     if status != 200:
         words = (sse.error_words(value) if isinstance(value, dict) else None) or ""
         return Answer(None, f"the server offers no /slots: HTTP {status} {words}".rstrip())

@@ -290,7 +290,7 @@ def chunk_of(event: Event) -> dict[str, Any] | None:
         raise Reported(_error_event_words(event.data))
     if not event.data.strip():
         return None
-    value = _value_of(event.data)
+    value = value_of(event.data)
     for one in value if isinstance(value, list) else [value]:  # Google's errors stand in a list
         is_named = event.type != "message"
         words = error_words(one, is_named) if isinstance(one, dict) else None
@@ -306,7 +306,7 @@ def chunk_of(event: Event) -> dict[str, Any] | None:
 
 
 def _error_event_words(data: str) -> str:
-    value = _value_of(data)
+    value = value_of(data)
     words = (error_words(value) or _told(value)) if isinstance(value, dict) else None
     words = words or (value if isinstance(value, str) else data)
     return shown_words(words) or "an event of the type error, without words"
@@ -326,16 +326,26 @@ def _several(data: str) -> StreamFailure | None:
     return NoBlankLines(len(lines))
 
 
-def _value_of(text: str) -> Any:
-    """The value of a JSON text; None where it is none."""
+def value_of(text: str | bytes) -> Any:
+    """The value of a server's JSON text; None where it is none. NaN and what is beyond every float
+    are no JSON, some servers send them all the same, and no file may hold them: they are null."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
 
 
+def _no_number(_: str) -> None:
+    return None
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if value - value == 0 else None
+
+
 def _object(text: str) -> dict[str, Any] | None:
-    value = _value_of(text)
+    value = value_of(text)
     return value if isinstance(value, dict) else None
 
 

@@ -6,7 +6,6 @@ It interprets one recording and compares nothing; relations between recordings a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -414,10 +413,7 @@ def _transport_error(recording: Recording) -> str | None:
 
 def _body_words(body: bytes) -> str:
     text = body.decode("utf-8", "replace").strip()
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
+    value = sse.value_of(text)
     words = sse.error_words(value) if isinstance(value, dict) else None
     return words or text[:200] or "(empty body)"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_llm_latency import causes, relations, sse
-from pytest_llm_latency.recording import End, Recording, Request, dump, load
+from pytest_llm_latency.recording import End, Recording, Reply, Request, dump, load
 from pytest_llm_latency.results import sse_result
 from pytest_llm_latency.steps import stream_notes
 from pytest_llm_latency.thoughts import TAGS, thought_in
@@ -402,3 +402,11 @@ def test_a_hold_is_looked_for_at_any_piece() -> None:
     """An answer without a sentence's end has its last piece as the moment."""
     timeline = read(*(text("w ") for _ in range(12)), STOP, DONE)
     assert [causes.hold_of(timeline, at) for at in (0, 5, 11, -1)] == [None] * 4
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_what_no_file_may_hold_is_null(number: str) -> None:
+    """Python's parser takes them, and its writer refuses to write them down."""
+    body = f'{{"status": {number}, "n": [1.5, {number}]}}'
+    assert sse.value_of(body) == {"status": None, "n": [1.5, None]}
+    assert Reply(200, body.encode(), 1.0).json() == {"status": None, "n": [1.5, None]}
