@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .artifacts import Cache, Cancel, Chunk, PrefillRow, Report, Sentence, Ttft, report_of
@@ -147,11 +147,14 @@ def _ttft_unit(given: Given) -> Problem:
             return problem
     if not given.chunks:
         return None
+    first_ms = given.chunks[0].t_ms
+    if given.ttft.ttft_p50 <= first_ms < SECONDS[0] * given.ttft.ttft_p50:
+        return None  # the very first request may wait, for a model that is loaded, say
     return _same_question(
         "ttft.json: ttft_p50",
         given.ttft.ttft_p50,
         "chunks.jsonl's first t_ms",
-        given.chunks[0].t_ms,
+        first_ms,
     )
 
 
@@ -183,22 +186,25 @@ def _tokens(given: Given) -> Problem:
 
 
 def _prefill_times(given: Given) -> Problem:
-    for number, row in enumerate(given.prefill or ()):
-        where = f"prefill.json[{number}]"
-        if row.prompt_ms is None:
-            continue
-        because = "prompt_ms of the same row is the server's own time, a part of it"
-        for problem in (
-            _in_seconds(f"{where}.ttft_ms", row.ttft_ms, row.prompt_ms, because),
-            _in_seconds(f"{where}.prompt_ms", row.prompt_ms, row.ttft_ms, "ttft_ms is little more"),
-        ):
-            if problem is not None:
-                return problem
-        if row.ttft_ms < CLOCK_SHARE * row.prompt_ms:
+    timed = [
+        (f"prefill.json[{number}]", row.ttft_ms, row.prompt_ms)
+        for number, row in enumerate(given.prefill or ())
+        if row.prompt_ms is not None
+    ]
+    because = "prompt_ms of the same row is the server's own time, a part of it"
+    for units in (
+        [_in_seconds(f"{at}.ttft_ms", ttft, own, because) for at, ttft, own in timed],
+        [_in_seconds(f"{at}.prompt_ms", own, ttft, "ttft_ms is more") for at, ttft, own in timed],
+    ):
+        # (One row alone may have waited, for a model that was loaded, say.)
+        if units and None not in units:
+            return units[0]
+    for where, ttft_ms, prompt_ms in timed:
+        if ttft_ms < CLOCK_SHARE * prompt_ms:
             return (
                 "before-the-prompt",
-                f"{where}.ttft_ms: found {row.ttft_ms:.6g}, expected at least prompt_ms "
-                f"{row.prompt_ms:.6g} (less 5 %), because the first text cannot come before the "
+                f"{where}.ttft_ms: found {ttft_ms:.6g}, expected at least prompt_ms "
+                f"{prompt_ms:.6g} (less 5 %), because the first text cannot come before the "
                 "prompt is processed: is it the moment of the headers or of the role chunk?",
             )
     return None
@@ -292,6 +298,13 @@ def cache_cause(cache: Cache, prefill: Sequence[PrefillRow] | None) -> Cause:
             "wrong-leg",
             f"{shown}, and first {count(first.prompt_n)}; expected the cold leg first: are the two "
             "swapped?",
+        )
+    if second.prompt_n < COLD_SHARE * first.prompt_n:
+        return Cause(
+            "cache-time",
+            f"{shown}, and first {count(first.prompt_n)}: the prompt was reused, and still the "
+            f"first text came no sooner (ttft_ms {second.ttft_ms:.6g}, and first "
+            f"{first.ttft_ms:.6g}); expected a small part of it: was the server busy?",
         )
     if second.prompt_n != first.prompt_n:
         return Cause(
@@ -428,8 +441,7 @@ def _cancelled_task(given: Given) -> Problem:
     if given.log is None or given.cancel is None:
         return None
     launched: dict[bytes, float | None] = {}
-    cancelled: dict[bytes, float | None] = {}
-    held: dict[bytes, int] = {}
+    ours: list[_Cancelled] = []
     for line in given.log.splitlines():
         task = _TASK.search(line)
         if task is None:
@@ -437,32 +449,39 @@ def _cancelled_task(given: Given) -> Problem:
         number = task.group(1)
         if b"processing task" in line and b"stop processing" not in line:
             launched[number] = _moment_ms(line)
-        elif b"cancel task" in line:
-            cancelled[number] = _moment_ms(line)
+        elif b"cancel task" in line and number in launched:
+            # (A log may be of several runs of a server, each with a task of this number.)
+            ours.append(_Cancelled(number, launched.pop(number), _moment_ms(line)))
         elif b"stop processing" in line and (size := _HELD.search(line)) is not None:
-            held[number] = int(size.group(1))
-    ours = [number for number in cancelled if number in launched]
-    if not ours or any(_is_ours(given.cancel, n, launched, cancelled, held) for n in ours):
+            same = [at for at, one in enumerate(ours) if one.number == number]
+            if same and ours[same[-1]].size is None and number not in launched:
+                ours[same[-1]] = replace(ours[same[-1]], size=int(size.group(1)))
+    if not ours or any(_is_ours(given.cancel, one) for one in ours):
         return None
     last = ours[-1]
-    shown = f", which held {held[last]} tokens" if last in held else ""
+    shown = f", which held {last.size} tokens" if last.size is not None else ""
     return (
         "other-task",
-        f"server.log: the cancelled task is {last.decode()}{shown}; expected that of cancel.json "
-        f"({given.cancel.received_tokens} pieces received, closed "
+        f"server.log: the cancelled task is {last.number.decode()}{shown}; expected that of "
+        f"cancel.json ({given.cancel.received_tokens} pieces received, closed "
         f"{given.cancel.closed_at_ms:.0f} ms after the request), because the line must be that of "
         "this close, not of an earlier request",
     )
 
 
-def _is_ours(
-    cancel: Cancel,
-    number: bytes,
-    launched: Mapping[bytes, float | None],
-    cancelled: Mapping[bytes, float | None],
-    held: Mapping[bytes, int],
-) -> bool:
-    begun_ms, ended_ms, size = launched[number], cancelled[number], held.get(number)
+@dataclass(frozen=True)
+class _Cancelled:
+    """A cancelled task of the log: when it began and was cancelled, by the log's own clock, and
+    how many tokens it held; None: not said."""
+
+    number: bytes
+    begun_ms: float | None
+    ended_ms: float | None
+    size: int | None = None
+
+
+def _is_ours(cancel: Cancel, task: _Cancelled) -> bool:
+    begun_ms, ended_ms, size = task.begun_ms, task.ended_ms, task.size
     received = cancel.received_tokens
     if size is not None and not received <= size <= received + PROMPT_TOKENS_AT_MOST:
         return False

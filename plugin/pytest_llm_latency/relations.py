@@ -35,6 +35,7 @@ from .results import (
     TtftResult,
     is_offered,
     is_props,
+    is_soon_by_time,
     lists_models,
 )
 from .timeline import Timeline, stalled
@@ -488,7 +489,8 @@ def prefill(result: PrefillResult) -> list[Verdict]:
     cut_off = None if found is None else causes.prompt_not_growing(*found)
     if not result.counted:
         if not result.legs:
-            return [_no_count("prefill", by_count)]
+            grows = _verdict("prefill", by_time, result.in_order, times, causes.PREFILL_TIME)
+            return [_no_count("prefill", "every row has its prompt_n"), grows]
         if found is not None:
             numbers = f"{count(found[0])} and {count(found[1])} tokens in all"
             assert cut_off is not None
@@ -626,7 +628,7 @@ def cache(result: CacheResult) -> list[Verdict]:
     all_legs = [leg for rounds in legs.values() for leg in rounds]
     if legs:
         for leg in legs["first"]:
-            if leg.cold is False:
+            if leg.warm:
                 warm = causes.warm_leg("first", leg)
                 return [
                     *_alike("cache", CACHE_ROWS, "inconclusive", "no cold leg", warm),
@@ -653,7 +655,7 @@ def cache(result: CacheResult) -> list[Verdict]:
         missed = hit = causes.cache_miss(*result.missed)
         if missed.code == "cache-never-hits" and result.elsewhere:
             missed = hit = causes.CACHE_ELSEWHERE
-        changed = next((leg for leg in legs["changed_prefix"] if leg.cold is False), None)
+        changed = next((leg for leg in legs["changed_prefix"] if leg.warm), None)
         if changed is not None:
             hit = causes.changed_prefix_hit(legs["second"][-1], changed)
             if second.prompt_n is not None and second.prompt_n < (changed.prompt_n or 0):
@@ -832,7 +834,7 @@ def _ran_on(result: CancelResult) -> CancelCase | None:
     stopped = any(case.stop == "stopped" for case in in_generation)
     for case in in_generation:
         unsure = case.proof == "time" or case.idle_after_ms is None
-        if case.stop == "ran on" and not (unsure and stopped):
+        if case.stop == "ran on" and not (unsure and stopped) and not is_soon_by_time(case):
             return case
     return None
 
@@ -1024,10 +1026,10 @@ def sse_program(program: bytes) -> Verdict:
 
 
 def runs_differ(artifact: Ttft) -> Verdict:
-    """No run is a copy of another: two real runs do not agree to the last digit. Runs in whole
-    milliseconds may agree by chance, but not all of them."""
+    """No run is a copy of another: two real runs do not agree to the last digit. Runs that are
+    rounded to less than a microsecond may agree by chance, but not all of them."""
     runs = [(run.ttft_ms, run.total_ms) for run in artifact.runs]
-    fine = [run for run in runs if any(value != int(value) for value in run)]
+    fine = [run for run in runs if any(value != round(value, 2) for value in run)]
     copied = len(set(fine)) < len(fine) or (len(runs) > 1 and len(set(runs)) == 1)
     problem = "ttft.json: runs agree to the last digit: copied?" if copied else None
     return graded("ttft", "no run is a copy of another", problem)

@@ -25,7 +25,7 @@ from .artifacts import (
     Ttft,
     TtftRun,
 )
-from .decision import RATIO, Decision, decide_pairs
+from .decision import RATIO, ROUNDS_AT_MOST, Decision, decide_pairs
 from .errors import ArtifactError, ConfigError, StreamError
 from .plan import salt_of
 from .recording import Recording, Reply
@@ -44,7 +44,7 @@ from .slots import (
     tokens_after,
 )
 from .speech import WORDS_PER_MINUTE, Speech, speech
-from .timeline import Timeline, answer_limit, derive, first_sentence, stalled
+from .timeline import COLD_SHARE, Timeline, answer_limit, derive, first_sentence, stalled
 
 Recordings = Mapping[str, Recording]
 Phase = Literal["prefill", "generation", "ended"]
@@ -437,9 +437,9 @@ class CacheResult:
         """Whether the times alone show a cached second leg, as they never do of a dead cache;
         None: they may, after further rounds."""
         decided = set(self.decided().values())
-        below = (statistics.median(self.ratios(name)) < RATIO for name in CACHE_COLD)
-        if "broken" in decided or any(below):
-            return False
+        never = any(max(self.ratios(name)) < RATIO for name in CACHE_COLD)
+        if never or "broken" in decided or len(self.legs["second"]) >= ROUNDS_AT_MOST:
+            return decided == {"holds"}
         return True if decided == {"holds"} else None
 
     @property
@@ -490,6 +490,8 @@ class CacheResult:
         second, other = self.cache.second.prompt_n, getattr(self.cache, cold).prompt_n
         if second is None or other is None or second >= other:
             return False
+        if not self.legs:  # a directory made by hand does not tell the whole of a prompt
+            return bool(second < COLD_SHARE * other)
         return not any(leg.cold for leg in self.legs.get("second", ()))
 
 
@@ -679,7 +681,8 @@ def cancel_case(
         beat_ms = _beat_ms(timeline, beside)
         phase, stop, proof = _stop(phase, timeline, polls, max_tokens, beat_ms)
         speed = _speed(idle, polls, max_tokens - len(timeline.token_ms), beat_ms)
-        late = phase == "generation" and speed in ("late", "the rest")
+        noticed = idle.idle_after_ms is not None and idle.idle_after_ms <= NOTICED_AT_LEAST_MS
+        late = phase == "generation" and speed in ("late", "the rest") and not noticed
         if stop == "stopped" and proof == "time" and not _is_controlled(beside):
             stop = "unknown"  # it may have become faster since
         # (In prefill the rest of the prompt takes its time, too.)
@@ -752,7 +755,9 @@ def _stop(
         return phase, "ran on" if watched else "unknown", "slots"
     # It came to its own end: long after the close, or just then, which proves nothing.
     after = tokens_after(polls)
-    ran_on = polls[0].busy and (after > tokens_in_time(rest) if after is not None else not soon)
+    ran_on = polls[0].busy and (
+        after > tokens_in_time(rest) if after is not None else speed in ("late", "the rest")
+    )
     return ("generation", "ran on", "slots") if ran_on else ("ended", "unknown", "slots")
 
 
@@ -801,11 +806,19 @@ def _beat_ms(timeline: Timeline, beside: Recordings) -> float | None:
 
 
 def beat_of(timeline: Timeline) -> float | None:
-    """The time between two tokens of an answer; None where there are too few to tell."""
+    """The time between two tokens of an answer; None where there are too few to tell, or most came
+    together: their moments are those of a reader or a buffer."""
     moments = timeline.token_ms
-    if len(moments) < BEAT_TOKENS_AT_LEAST or moments[-1] <= moments[0]:
+    if len(moments) < BEAT_TOKENS_AT_LEAST or 2 * len(set(moments)) < len(moments):
         return None
     return (moments[-1] - moments[0]) / (len(moments) - 1)
+
+
+def is_soon_by_time(case: CancelCase) -> bool:
+    """Whether nothing but the time says what a close did, and it took no longer than a server may
+    take to notice one: where the rest of the answer is as short, that proves nothing."""
+    idle_ms = case.idle_after_ms
+    return case.proof == "time" and idle_ms is not None and idle_ms <= NOTICED_AT_LEAST_MS
 
 
 def _is_controlled(beside: Recordings) -> bool:

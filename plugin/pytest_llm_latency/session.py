@@ -150,7 +150,10 @@ class Session:
             pytest.fail("\n".join(lines), pytrace=False)
         unproven = [v for v in verdicts if v.outcome != "holds"]
         alone = len(unproven) == len(verdicts)
-        if unproven and (alone or not all(is_supporting(v.relation) for v in unproven)):
+        decisive = (
+            v for v in unproven if v.outcome != "not measurable" or not is_supporting(v.relation)
+        )
+        if (alone and unproven) or any(decisive):
             pytest.skip("; ".join(inert(say(v.cause.sentence)) for v in unproven if v.cause))
 
     def begin(self, step: str, test: str) -> None:

@@ -56,6 +56,7 @@ from .results import (
     cancel_result,
     counted_tokens,
     is_offered,
+    is_soon_by_time,
     prefill_result,
     sentence_result,
     server_result,
@@ -594,7 +595,8 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
         # By times alone a longer one tells more, unless two agree; a slot that was not seen idle
         # will not be.
         by_time = last.stop == "ran on" and last.proof == "time"
-        told = last.stop != "unknown" and (ran_on_before or not by_time)
+        agreed = ran_on_before and not is_soon_by_time(last)
+        told = last.stop != "unknown" and (agreed or not by_time)
         ran_on_before |= last.stop == "ran on"
         told = told or watcher.way is None or last.idle_after_ms is None
         if lasted or (last.phase == "generation" and told):

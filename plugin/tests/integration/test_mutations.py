@@ -280,6 +280,8 @@ RIGHT: dict[str, Callable[[dict[str, Any]], Any]] = {
     "whole milliseconds": lambda f: f["sentence.json"].update(ttft_ms=170, total_ms=1700),
     "keys of one's own": lambda f: f["cache.json"].update(note="x"),
     "a first request that was slow": lambda f: (f["ttft.json"]["runs"][0].update(ttft_ms=1900.0, total_ms=2400.0), f["ttft.json"].update(ttft_p50=169.0, total_p50=1669.0), f["report.json"].update(ttft_p50_ms=169.0, total_p50_ms=1669.0)),
+    "a first prefill that waited": lambda f: f["prefill.json"][0].update(prompt_ms=10.0, ttft_ms=3200.0) or f["prefill.json"][1].update(ttft_ms=3300.0),
+    "a first request that loaded the model": lambda f: f.update({"chunks.jsonl": "".join(json.dumps({**json.loads(line), "t_ms": json.loads(line)["t_ms"] + 6000.0}) + "\n" for line in f["chunks.jsonl"].splitlines())}),
     "a sentence that is all": lambda f: (f["sentence.json"].update(text="Eat nothing", first_sentence="Eat nothing", first_sentence_ms=1690.0), f["report.json"].update(first_sentence_ms=1690.0)),
 }  # fmt: skip
 

@@ -9,9 +9,17 @@ import pytest
 
 from pytest_llm_latency.errors import ArtifactError
 from pytest_llm_latency.recording import End, Recording, Request
-from pytest_llm_latency.results import CancelCase, Recordings, cancel_case, cancel_result
-from pytest_llm_latency.slots import Poll, load_polls
+from pytest_llm_latency.results import (
+    CancelCase,
+    Recordings,
+    beat_of,
+    cancel_case,
+    cancel_result,
+    is_soon_by_time,
+)
+from pytest_llm_latency.slots import ONE_TOKEN, Poll, load_polls
 from pytest_llm_latency.sse import Read
+from pytest_llm_latency.timeline import derive
 
 
 def poll(asked_ms: float, busy: bool, tokens: int, *, finished: bool = False) -> Poll:
@@ -193,3 +201,28 @@ def test_in_prefill_the_rest_of_the_prompt_takes_its_time() -> None:
     polls = [poll(4900, True, 513), poll(5000, False, 513)]
     case = close(polls, log=LINE, beside=beside)
     assert (case.stop, case.proof) == ("stopped", "log")
+
+
+def test_a_beat_is_not_that_of_a_reader_that_woke_late() -> None:
+    together = [Read(114.0, THINKS)] * 15 + [Read(118.0, THINKS)]
+    assert beat_of(derive(replace(answered(THINKS), reads=tuple(together)))) is None
+    assert beat_of(derive(answered(THINKS))) == pytest.approx(10.0)
+
+
+def test_a_short_rest_proves_nothing_by_its_time() -> None:
+    """112 ms of the answer are left, and a healthy server may take a second to notice."""
+    polls = [Poll(790.0, 800.0, 200, ONE_TOKEN)]
+    beside = {"control": answered(THINKS, 1.0)}
+    case = close(polls, pieces=20, beside=beside)
+    assert (case.stop, case.proof, case.late) == ("ran on", "time", False)
+    assert is_soon_by_time(case)
+    assert not is_soon_by_time(replace(case, idle_after_ms=5000.0))
+
+
+def test_an_end_just_after_the_close_without_counts_is_no_work_after_it() -> None:
+    def uncounted(asked_ms: float, busy: bool, *, finished: bool = False) -> Poll:
+        found = poll(asked_ms, busy, 0, finished=finished)
+        return replace(found, body=found.body.replace('"n_prompt_tokens": 0', '"x": 0'))
+
+    case = close([uncounted(3, True), uncounted(62, False, finished=True)], pieces=251)
+    assert (case.phase, case.stop) == ("ended", "unknown")

@@ -313,7 +313,9 @@ def test_prefill() -> None:
     by_hand = replace(busy, legs={})
     assert outcomes(told(relations.prefill, by_hand)) == {"holds", "broken"}
     uncounted = replace(prefill_result((None, 100.0), (60, 900.0), (None, 4000.0)), legs={})
-    assert outcomes(relations.prefill(uncounted)) == {"not measurable"}
+    assert outcomes(told(relations.prefill, uncounted)) == {"not measurable", "holds"}
+    falling = replace(prefill_result((None, 900.0), (None, 500.0), (None, 100.0)), legs={})
+    assert outcomes(told(relations.prefill, falling)) == {"not measurable", "broken"}
     warm = replace(good, legs={0: [answer(prompt_n=100, cache_n=900)]})
     assert outcomes(told(relations.prefill, warm)) == {"inconclusive"}
 
@@ -491,6 +493,7 @@ def test_a_field_that_is_filled_and_not_counted() -> None:
     assert codes(replace(same, cache=cache, legs=legs)) == {"cache-never-hits"}
     assert timed_cache((1.8, 1.0, 1.8), (1.8, 1.0, 1.8)).hits_by_time() is None  # not yet
     assert timed_cache((4.0, 3.0, 4.1), (4.0, 3.1, 4.1)).hits_by_time() is False
+    assert timed_cache((1.0, 0.45, 1.0), (1.0, 1.6, 1.0)).hits_by_time() is None  # a hiccup
     nothing = replace(answer(), timings={}, usage={"prompt_tokens": 0})
     assert nothing.prompt_total is None
     assert relations.long_above_short(nothing, nothing).outcome == "inconclusive"
@@ -995,3 +998,20 @@ def test_without_counts_times_decide_only_what_they_show() -> None:
     assert codes(remote) == {"effect-invisible"}
     once = timed_cache((0.0501, 0.0499, 0.05))
     assert outcomes(told(relations.cache, once)) == {"inconclusive"}
+
+
+def test_a_hand_made_cache_of_headers_is_none() -> None:
+    legs = {"first": (1234, 900.0), "second": (1200, 899.0), "changed_prefix": (1240, 905.0)}
+    cache = Cache(**{name: CacheLeg(*leg) for name, leg in legs.items()})
+    by_hand = replace(cache_result((1234, 0), (1, 1233), (1240, 0)), cache=cache, legs={})
+    assert "broken" in outcomes(told(relations.cache, by_hand))
+    cached = replace(cache, second=CacheLeg(1, 60.0))
+    assert outcomes(told(relations.cache, replace(by_hand, cache=cached))) == {"holds"}
+
+
+def test_rounded_runs_may_agree_by_chance() -> None:
+    runs = [(12.3, 310.4), (12.3, 310.4), (12.4, 310.2), (12.2, 310.9), (12.5, 311.0)]
+    rounded = Ttft(tuple(TtftRun(*run, 64) for run in runs), 12.3, 310.4)
+    assert relations.runs_differ(rounded).outcome == "holds"
+    fine = Ttft(tuple(TtftRun(a + 0.0123, b, 64) for a, b in runs), 12.3123, 310.4)
+    assert relations.runs_differ(fine).outcome == "broken"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -56,11 +57,24 @@ def servers(
         yield server
 
 
-def claim_a_cancel(real: Path, log: Path) -> None:
-    """Copy the server's log, and say that its last task was cancelled."""
-    lines = real.read_text("utf-8", "replace")
-    task = re.findall(r"task (\d+) \| processing task", lines)[-1]
-    log.write_text(f"{lines}W srv          stop: cancel task, id_task = {task}\n")
+class LyingLog:
+    """A copy of a server's log that says of every task that it was cancelled."""
+
+    def __init__(self, real: Path, path: Path) -> None:
+        self.path = path
+        self._real = real
+        self._copied = 0
+        self._lock = threading.Lock()
+        path.touch()
+
+    def claim_a_cancel(self) -> None:
+        """Append what is new in the real log, and the lie."""
+        with self._lock, self.path.open("ab") as file:
+            lines = self._real.read_bytes()
+            task = re.findall(rb"task (\d+) \| processing task", lines)[-1]
+            lie = b"W srv          stop: cancel task, id_task = %b\n" % task
+            file.write(lines[self._copied :] + lie)
+            self._copied = len(lines)
 
 
 @pytest.fixture
@@ -76,9 +90,9 @@ def zoo_lab(pytester: pytest.Pytester, servers: Servers, short_kb: Path) -> Call
             log.write_text("W srv          stop: cancel task, id_task = 1\n")
         proxy_of_fault = fault.proxy
         if fault.log == "lies":
-            real, log = log, pytester.path / "lying.log"
-            log.touch()
-            proxy_of_fault = replace(fault.proxy, on_close=lambda: claim_a_cancel(real, log))
+            lying = LyingLog(log, pytester.path / "lying.log")
+            log = lying.path
+            proxy_of_fault = replace(fault.proxy, on_close=lying.claim_a_cancel)
         kb = [f"--llm-kb={short_kb}"]
         logged = [] if fault.log == "none" else [f"--llm-log={log}"]
         with serving(proxy_of_fault.script(url)) as proxy:

@@ -15,6 +15,7 @@ from faults import Fault
 from pytest_llm_latency import relations
 from pytest_llm_latency.errors import LatencyError
 from pytest_llm_latency.grade import GradedLab
+from pytest_llm_latency.relations import is_supporting
 
 Found = dict[str, dict[str, Any]]
 Servers = Callable[[Fault], tuple[str, Path]]
@@ -31,11 +32,12 @@ JUDGES: dict[str, Callable[[Any], list[relations.Verdict]]] = {
 
 
 def causes_of(entry: dict[str, Any]) -> set[str]:
-    """ "outcome: code" of what does not hold in a step."""
+    """ "outcome: code" of what does not hold in a step, and is no row that only supports others."""
     return {
         f"{verdict['outcome']}: {verdict['cause']['code']}"
         for verdict in entry.get("verdicts", [])
         if verdict["outcome"] != "holds"
+        and not (verdict["outcome"] == "not measurable" and is_supporting(verdict["relation"]))
     }
 
 
