@@ -274,7 +274,7 @@ def partial_hit_lost(known: Timeline, again: Timeline) -> Cause | None:
     if again.prompt_total is None or again.cache_n is None or not again.prompt:
         return None
     same = _same_characters(known.prompt, again.prompt)
-    shared = round(again.prompt_total * same / len(again.prompt))
+    shared = min(round(again.prompt_total * same / len(again.prompt)), same)
     if shared < SHARED_TOKENS_AT_LEAST or again.cache_n >= shared / 2:
         return None
     parted = f"the prompts part at {parting(known.prompt, again.prompt)}, so that "
