@@ -60,7 +60,7 @@ def grade(directory: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def true_run(tmp_path_factory: pytest.TempPathFactory, tiny_gguf: Path) -> Path:
     """The directory of a real run."""
-    for _ in range(3):  # a busy machine may leave a run undecided; this one must be decided
+    for _ in range(6):  # a busy machine may leave a run undecided; this one must be decided
         directory = tmp_path_factory.mktemp("true") / "llm"
         done = subprocess.run(
             [
