@@ -30,7 +30,8 @@ _SAME = (0.9, 0.95, 1.0, 1.05, 1.1)
 _LARGEST_RATIO = 60.0
 _STEP = 0.05
 _SAME_DIRECTION_SHARE = 7 / 8
-_BY_CHANCE_AT_MOST = 0.001
+_RANKED_RATIO = 2.0
+_BY_CHANCE_AT_MOST = 0.0004
 
 Decision = Literal["holds", "broken"] | None
 
@@ -59,14 +60,14 @@ def confirms(ratios: Sequence[float]) -> bool:
 
 def decide_pairs(slow: Sequence[float], fast: Sequence[float]) -> Decision:
     """`decide` by the times of the rounds themselves (in any unit, above 0). After the last round
-    it holds, too, if the slow ones are RATIO times the fast by their medians, and would be so
-    much the later by rank once in a thousand if they were the same: in noise that fits no round
+    it holds, too, if the slow ones are twice the fast by their medians, and would be so much the
+    later by rank once in 2,500 if they were the same: in noise that fits no round
     to the next a pair says little, and all against all say much."""
     found = decide([a / b for a, b in zip(slow, fast)])
     rounds = min(len(slow), len(fast))
     if found is not None or rounds < ROUNDS_AT_MOST:
         return found
-    if statistics.median(slow) < RATIO * statistics.median(fast):
+    if statistics.median(slow) < _RANKED_RATIO * statistics.median(fast):
         return None
     earlier = sum(a <= b for a in slow for b in fast)
     orders = sum(_orders(len(slow), len(fast), number) for number in range(earlier + 1))

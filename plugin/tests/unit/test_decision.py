@@ -71,12 +71,12 @@ def noisy_pairs(ratio: float, noise: float, seed: int) -> Decision:
 def test_a_five_fold_effect_shows_in_noise_that_nearly_doubles_a_ratio() -> None:
     """The typical round misses it by x1.88; the ratios alone leave most runs undecided."""
     noise = math.log(1.88) / 0.6745 / math.sqrt(2.0)
-    assert sum(noisy_pairs(5.6, noise, seed) == "holds" for seed in range(200)) > 140
+    assert sum(noisy_pairs(5.6, noise, seed) == "holds" for seed in range(200)) > 110
     assert sum(noisy_pairs(1.0, noise, seed) == "holds" for seed in range(500)) <= 3
 
 
 def test_ranks_speak_after_the_last_round_alone() -> None:
-    slow = [1.0, 4.0, 3.0, 9.0, 2.0, 8.0, 2.5, 6.0]
+    slow = [2.1, 4.0, 3.0, 9.0, 2.3, 8.0, 2.5, 6.0]
     fast = [0.9, 0.8, 2.2, 0.2, 1.5, 0.1, 1.7, 0.3]
     assert decide([a / b for a, b in zip(slow, fast)]) is None
     assert decide_pairs(slow, fast) == "holds"
