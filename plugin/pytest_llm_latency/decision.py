@@ -61,8 +61,8 @@ def confirms(ratios: Sequence[float]) -> bool:
 def decide_pairs(slow: Sequence[float], fast: Sequence[float]) -> Decision:
     """`decide` by the times of the rounds themselves (in any unit, above 0). After the last round
     it holds, too, if the slow ones are twice the fast by their medians, and would be so much the
-    later by rank once in 2,500 if they were the same: in noise that fits no round
-    to the next a pair says little, and all against all say much."""
+    later by rank once in 2,500 if they were the same: in noise that fits no round to the next a
+    pair says little, and all against all say much."""
     found = decide([a / b for a, b in zip(slow, fast)])
     rounds = min(len(slow), len(fast))
     if found is not None or rounds < ROUNDS_AT_MOST:

@@ -740,14 +740,13 @@ def _stop(
     rest, idle = max_tokens - len(timeline.token_ms), slots_state(polls)
     idle_ms = idle.idle_after_ms
     speed = _speed(idle, polls, rest, beat_ms)
-    soon = speed == "soon"
     finished = polls[-1].answer.finished if polls else None
     # (In prefill the slot still says what its task before had come to.)
     if phase == "prefill" or finished is None:
         # In prefill the time goes elsewhere.
         if speed == "the rest" and phase == "generation":
             return phase, "ran on", "time"
-        return phase, "stopped" if soon else "unknown", "time"
+        return phase, "stopped" if speed == "soon" else "unknown", "time"
     if not finished and idle_ms is not None:
         return phase, "stopped", "slots"
     if not finished:  # and at work, as far as it was told

@@ -57,6 +57,12 @@ LOG = """0.01.000.000 I slot launch_slot_: id  0 | task 3 | processing task, is_
 """
 
 
+# Another run of the server, whose tasks have the same numbers.
+RESTARTED = """0.00.300.000 I slot launch_slot_: id  0 | task 9 | processing task, is_child = 0
+0.00.900.000 I slot      release: id  0 | task 9 | stop processing: n_tokens = 1300, truncated = 0
+"""
+
+
 def chunk(delta: dict[str, Any], **more: Any) -> str:
     return "data: " + json.dumps({"choices": [{"index": 0, "delta": delta}], **more}) + "\n\n"
 
@@ -280,6 +286,7 @@ RIGHT: dict[str, Callable[[dict[str, Any]], Any]] = {
     "whole milliseconds": lambda f: f["sentence.json"].update(ttft_ms=170, total_ms=1700),
     "keys of one's own": lambda f: f["cache.json"].update(note="x"),
     "a first request that was slow": lambda f: (f["ttft.json"]["runs"][0].update(ttft_ms=1900.0, total_ms=2400.0), f["ttft.json"].update(ttft_p50=169.0, total_p50=1669.0), f["report.json"].update(ttft_p50_ms=169.0, total_p50_ms=1669.0)),
+    "a log of two runs of the server": lambda f: f.update({"server.log": f["server.log"] + RESTARTED}),
     "a first prefill that waited": lambda f: f["prefill.json"][0].update(prompt_ms=10.0, ttft_ms=3200.0) or f["prefill.json"][1].update(ttft_ms=3300.0),
     "a first request that loaded the model": lambda f: f.update({"chunks.jsonl": "".join(json.dumps({**json.loads(line), "t_ms": json.loads(line)["t_ms"] + 6000.0}) + "\n" for line in f["chunks.jsonl"].splitlines())}),
     "a sentence that is all": lambda f: (f["sentence.json"].update(text="Eat nothing", first_sentence="Eat nothing", first_sentence_ms=1690.0), f["report.json"].update(first_sentence_ms=1690.0)),
