@@ -1015,3 +1015,37 @@ def test_rounded_runs_may_agree_by_chance() -> None:
     assert relations.runs_differ(rounded).outcome == "holds"
     fine = Ttft(tuple(TtftRun(a + 0.0123, b, 64) for a, b in runs), 12.3123, 310.4)
     assert relations.runs_differ(fine).outcome == "broken"
+
+
+def test_one_answer_of_the_cache_step_by_times() -> None:
+    """The second leg took as long as the first; whether as long as the changed prefix, the noise
+    hides: it was not cached. A leg that seems slower by far is another matter."""
+    wild = (1.4, 0.7, 1.3, 0.75, 1.45, 0.7, 1.35, 0.8)
+    noisy = timed_cache(*[(1.0, 1.0, other) for other in wild])
+    alone = replace(noisy, legs={**noisy.legs, "first": noisy.legs["changed_prefix"]})
+    assert set(alone.decided().values()) == {None}
+    assert noisy.decided() == {"first": "broken", "changed_prefix": "broken"}
+    apart = timed_cache(*[(1.0, 1.0, 2 * other) for other in wild])
+    assert apart.decided()["changed_prefix"] != "broken"
+
+
+def test_a_short_rest_blames_nobody() -> None:
+    """By its time alone it seems ignored, and a healthy server may take as long to notice."""
+    short = replace(RAN_ON, proof="time", idle_after_ms=800.0)
+    result = replace(
+        CANCEL,
+        log_source=None,
+        log_line=None,
+        cancel=replace(CANCEL.cancel, slot_idle_after_ms=800.0),
+    )
+    outcome = {
+        idle_ms: next(
+            v.outcome
+            for v in told(
+                relations.cancel, replace(result, cases=(replace(short, idle_after_ms=idle_ms),))
+            )
+            if v.relation == IDLE
+        )
+        for idle_ms in (800.0, 5000.0)
+    }
+    assert outcome == {800.0: "inconclusive", 5000.0: "broken"}
