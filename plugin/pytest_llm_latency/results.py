@@ -596,7 +596,8 @@ class CancelCase:
     when the slot went idle; each None where the server does not say. `others`: meanwhile `/slots`
     showed requests of others; `log_talks`: this part of the log tells of requests at all. `late`:
     by the server's own beat it was idle long after a close that arrives. `shown_busy`: what shows
-    that the server is idle has shown it busy, too, before or after the close."""
+    that the server is idle has shown it busy, too, before or after the close. Of the pieces of
+    text, `received_tokens`, reasoning is none; `tokens_before_close` are those of any channel."""
 
     name: str
     phase: Phase
@@ -618,6 +619,7 @@ class CancelCase:
     log_talks: bool = False
     late: bool = False
     shown_busy: bool = False
+    tokens_before_close: int = 0
 
 
 @dataclass(frozen=True)
@@ -712,6 +714,7 @@ def cancel_case(
         log_talks=log is not None and tells_of_requests(log),
         late=late,
         shown_busy=shown_busy,
+        tokens_before_close=len(timeline.token_ms),
     )
 
 

@@ -737,6 +737,7 @@ CASE = CancelCase(
     log_line="cancel task, id_task = 4",
     log_span=None,
     shown_busy=True,
+    tokens_before_close=18,
 )
 CANCEL = CancelResult(
     Cancel(256, 18, 500.0, 40.0), (CASE,), "/slots", None, "the log", CASE.log_line, None
@@ -847,6 +848,8 @@ def test_the_requests_of_others_after_a_close() -> None:
         (replace(CANCEL, cases=(replace(CASE, stop="unknown"),), log_source=None), IDLE, "cancel-unproven"),
         (replace(CANCEL, cases=(CASE, replace(CASE, name="first-piece-1", seen_busy=False))), IDLE, "slots-blind"),
         (replace(CANCEL, cases=(replace(CASE, tokens_after_close=80),)), IDLE, "cancel-late"),
+        # nearly all of it was reasoning, of which no piece was received: 26 tokens were left
+        (replace(CANCEL, cases=(replace(CASE, tokens_after_close=25, received_tokens=0, tokens_before_close=230),)), IDLE, "cancel-late"),
         (replace(CANCEL, cases=(CASE, RAN_THROUGH)), "a close in prefill stops it", "cancel-late-in-prefill"),
         (replace(CANCEL, log_line=None), "the log has the task's cancel line", "cancel-not-logged"),
         (replace(CANCEL, next_error="stalled"), "the next request is answered", "next-request-suffers"),
