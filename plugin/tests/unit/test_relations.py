@@ -886,6 +886,29 @@ def test_all_witnesses_together(cases: tuple[CancelCase, ...], found: str) -> No
     assert f"{row.outcome}: {row.cause and row.cause.code}" == found
 
 
+def test_of_two_closes_in_prefill_the_one_whose_prompt_is_counted_tells() -> None:
+    uncounted = replace(RAN_THROUGH, name="close-at", prompt_tokens=None, stop="unknown")
+    result = replace(CANCEL, cases=(uncounted, replace(CASE, name="first-piece-1"), RAN_THROUGH))
+    rows = {row.relation: row for row in relations.cancel(result)}
+    assert rows["a close in prefill stops it"].outcome == "broken"
+
+
+def test_who_is_to_blame_where_the_server_behind_has_no_log() -> None:
+    ran_on = replace(RAN_ON, proof="slots", log_talks=True)
+    through = relations.cancel(replace(CANCEL, cases=(ran_on,), log_line=None))
+    behind = relations.cancel(replace(CANCEL, log_source=None, log_line=None))
+    told = relations.told_apart(through, behind)
+    assert {one.relation for one in told if one.outcome == "broken"} == {
+        IDLE,
+        "the log has the task's cancel line",
+    }
+    assert all(
+        "what stands between is to blame" in one.cause.sentence
+        for one in told
+        if one.outcome == "broken" and one.cause
+    )
+
+
 CANCEL_ROWS = {
     "received < max_tokens", IDLE, "a close in prefill stops it",
     "the log has the task's cancel line", "the next request is answered",
