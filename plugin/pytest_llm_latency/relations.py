@@ -348,8 +348,8 @@ def _raw_contents(raw: bytes) -> list[str]:
         except sse.StreamFailure:
             break
         if value is not None:
-            found.append(sse.said(value))
-    return sse.added(found)
+            found.append(value)
+    return sse.added(list(map(sse.said, sse.renumbered(found))))
 
 
 def raw_blocks(raw: bytes) -> list[str]:

@@ -43,6 +43,7 @@ NO_SENTENCES = {
     " ({tokens_after_close_number} more tokens)",
     # what models write
     *("Here's my thought process:", "Here's my response:"),
+    *("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
     # sse.py's own terminal, and what it asks
     *("What should a new patient bring?", "sse.py: {url_word}: {error}"),
     "You are a clinic phone assistant. Answer in one short sentence.",
