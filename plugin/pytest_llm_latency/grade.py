@@ -112,6 +112,17 @@ class Files:
                     row.pop(key, None)
         return check(artifacts.FILES[name], value, name)
 
+    def difference(self, name: str, expected: bytes) -> str | None:
+        """What a file has that it should not have; None: nothing. JSON may be written otherwise,
+        but what a server sent is often no JSON that can be read and written again."""
+        found = self.read_bytes(name)
+        if found == expected:
+            return None
+        if not name.endswith(".json"):
+            return f"{name}: differs from the recorded bytes"
+        text = expected.decode("utf-8", "replace")
+        return first_difference(load_json(self.read_text(name), name), load_json(text, name), name)
+
     def chunks(self) -> tuple[Chunk, ...]:
         """The lines of chunks.jsonl, checked."""
         chunks = []
@@ -277,13 +288,7 @@ class GradedLab:
         problem = self.index.problem(step, (*expected, *also), self._files.read_bytes)
         difference = None
         for name, content in expected.items():
-            if name.endswith(".json"):
-                found = load_json(self._files.read_text(name), name)
-                difference = difference or first_difference(
-                    found, load_json(_text(content), name), name
-                )
-            elif difference is None and self._files.read_bytes(name) != _bytes(content):
-                difference = f"{name}: differs from the recorded bytes"
+            difference = difference or self._files.difference(name, _bytes(content))
         self._extra[step] = [
             relations.graded(step, "the files are unchanged and of one run", problem),
             relations.graded(step, "every value is derived again from the bytes", difference),
@@ -552,13 +557,9 @@ def _difference(found: Any, expected: Any, where: str) -> str | None:
             if difference is not None:
                 return difference
         return None
-    if found == expected:
+    if found == expected or (found != found and expected != expected):  # NaN
         return None
     return f"{where}: {json.dumps(found)[:60]}, expected {json.dumps(expected)[:60]}"
-
-
-def _text(content: bytes | str) -> str:
-    return content if isinstance(content, str) else content.decode("utf-8", "replace")
 
 
 def _bytes(content: bytes | str) -> bytes:

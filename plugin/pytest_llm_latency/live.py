@@ -341,6 +341,8 @@ class LiveSession(Session):
         self.progress("")
         if report.when == "call" or report.outcome != "passed":
             self.run.finish_step(step, outcome=report.outcome)
+            with contextlib.suppress(ArtifactError):  # `finish` tries again, and tells
+                self.run.save()
 
     def figures(self) -> Mapping[str, float]:
         """The numbers of the artifacts that this run has made."""
@@ -400,9 +402,10 @@ def _check_model_named(url: str, offered: Capabilities, flag: str) -> None:
     """Raise ConfigError where the look at a server failed and it has models to choose from."""
     if offered.stream_error is None or offered.dialect.model is not None or not offered.models:
         return
+    models = list(map(sse.shown_words, offered.models[:8]))
     raise ConfigError(
-        f"{url}: {offered.stream_error}; name one of its models: {flag}={offered.models[0]} "
-        f"(it has {', '.join(offered.models[:8])})"
+        f"{url}: {offered.stream_error}; name one of its models: {flag}={models[0]} "
+        f"(it has {', '.join(models)})"
     )
 
 
