@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pytest_llm_latency import files as files_module
 from pytest_llm_latency.errors import ArtifactError, ConfigError
 from pytest_llm_latency.files import Directory
 from pytest_llm_latency.grade import GradedLab
@@ -126,7 +128,7 @@ def test_a_name_that_leads_out_or_is_none(run: Path, name: str) -> None:
         GradedLab(run, MAX_BYTES)
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3_000 + "x"])
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 40 + "x"])
 def test_a_name_that_is_too_long(run: Path, name: str) -> None:
     for call in (lambda: Directory(run).read(name, 1), lambda: Directory(run).write({name: b""})):
         with pytest.raises(ArtifactError):
@@ -152,6 +154,32 @@ def test_a_folder_on_the_way_is_no_link(run: Path, outside: Path) -> None:
         with pytest.raises(ArtifactError, match="evidence: is a link, expected a directory; "):
             call()
     assert not files.exists("evidence/file")
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_put_there_after_it_was_looked_at(
+    run: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, odd: str
+) -> None:
+    """The system itself follows no link, and waits for no pipe."""
+    monkeypatch.setattr(files_module, "_expect", lambda *_: None)
+    ODD[odd][1](run / "file", outside)
+    files = Directory(run)
+    for call in (lambda: files.read("file", MAX_BYTES), lambda: files.head("file", 10)):
+        with pytest.raises(ArtifactError, match="file: "):
+            call()
+    with contextlib.suppress(ArtifactError):
+        files.write({"file": b"new"})
+    (run / "evidence").symlink_to(outside)
+    for name in ("evidence/ttft/1.jsonl", "evidence/file"):
+        with pytest.raises(ArtifactError, match=f"{name}: cannot be read: "):
+            files.read(name, MAX_BYTES)
+        with pytest.raises(ArtifactError, match="cannot write "):
+            files.write({name: b"new"})
+    with pytest.raises(ArtifactError, match="cannot write "):
+        files.remove_tree("evidence", ".jsonl")
+    (run / ".lock").symlink_to(outside / "lock")
+    with pytest.raises(OSError, match="Too many levels"):
+        files.lock(".lock")
 
 
 @pytest.mark.parametrize("name", ["file", "deep/below/file"])
@@ -323,6 +351,18 @@ def test_an_own_test_writes_into_the_directory_alone(run: Path, name: str) -> No
     assert not (run.parent / "x").exists()
     RunDirectory(run, {}).close()
     assert not list(run.glob("run.json.before*"))
+
+
+def test_the_evidence_of_an_own_test_begins_anew(run: Path) -> None:
+    for label in ("own/1", "own/2"):
+        one = RunDirectory(run, {})
+        one.keep_text(f"{label}.jsonl", "{}")
+        one.save()
+        one.close()
+        assert [str(path.relative_to(run / "evidence")) for path in run.rglob("*.jsonl")] == [
+            f"{label}.jsonl"
+        ]
+        assert one.names("own") == [f"evidence/{label}.jsonl"]
 
 
 OF_OURS = json.dumps(index_with({}))
