@@ -342,7 +342,7 @@ class LiveSession(Session):
         if report.when == "call" or report.outcome != "passed":
             self.run.finish_step(step, outcome=report.outcome)
             with contextlib.suppress(ArtifactError):  # `finish` tries again, and tells
-                self.run.save()
+                self.run.save_soon()
 
     def figures(self) -> Mapping[str, float]:
         """The numbers of the artifacts that this run has made."""

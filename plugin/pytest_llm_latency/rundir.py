@@ -21,7 +21,7 @@ from .files import Directory, parts_of
 from .recording import Recording
 from .recording import dump as dump_recording
 from .relations import FAILING
-from .sse import json_text, value_of
+from .sse import json_text, now, value_of
 
 RUN_FILE = "run.json"
 EVIDENCE = "evidence"
@@ -37,6 +37,9 @@ EVIDENCE_SUFFIX = ".jsonl"
 MAX_RUN_BYTES = 64 * 1024 * 1024
 MAX_ARTIFACT_BYTES = 1024 * 1024 * 1024
 ERROR_CHARACTERS = 10_000
+# One that takes no longer is done each time, a longer one a tenth of the time.
+CHEAP_SAVE_S = 0.02
+SAVES_APART = 10
 _DEEPEST = 100
 REPORT_SOURCES = ("ttft.json", "prefill.json", "cache.json", "sentence.json", "cancel.json")
 
@@ -170,6 +173,7 @@ class RunDirectory:
         self._ours: dict[str, dict[str, Any]] = {}  # the entries of the steps of this run
         self._staged: dict[str, dict[str, Any]] = {}  # files of steps under way, by step
         self._pending: dict[str, dict[str, bytes]] = {}  # their artifacts, until commit_step
+        self._saved_at = self._save_took = 0.0  # seconds
         self._index["run"] = self.run_id
         self._index["runs"][self.run_id] = dict(facts)
 
@@ -351,8 +355,16 @@ class RunDirectory:
             runs.add(entry["run"])
         return runs.pop() if len(runs) == 1 else None
 
+    def save_soon(self) -> None:
+        """Write run.json, as cheap as that is: after each of a thousand tests it takes a while, and
+        may wait for a later one. Raises ArtifactError."""
+        if now() - self._saved_at >= SAVES_APART * (self._save_took - CHEAP_SAVE_S):
+            self.save()
+
     def save(self) -> None:
-        """Write run.json. Facts of runs of which nothing is left are dropped."""
+        """Write run.json. Facts of runs of which nothing is left are dropped. Raises
+        ArtifactError."""
+        begun = now()
         sections = (self._index[name] for name in ("steps", "failures", "artifacts"))
         alive = {entry["run"] for section in sections for entry in section.values()}
         alive.add(self.run_id)
@@ -367,6 +379,8 @@ class RunDirectory:
                 f"{RUN_FILE}: {len(content):,} bytes are more than {MAX_RUN_BYTES:,}"
             )
         self._files.write({RUN_FILE: content})
+        self._saved_at = now()
+        self._save_took = self._saved_at - begun
 
 
 def _lock(files: Directory, source: str) -> int:

@@ -19,6 +19,7 @@ from pytest_llm_latency.files import Directory
 from pytest_llm_latency.grade import GradedLab
 from pytest_llm_latency.report import MADE_BY, is_page
 from pytest_llm_latency.rundir import MAX_RUN_BYTES, WRITTEN, RunDirectory
+from pytest_llm_latency.server.logs import FileLog
 from pytest_llm_latency.server.process import _writable
 
 MAX_BYTES = 1_000_000
@@ -419,6 +420,35 @@ def test_a_second_run_is_refused_and_the_first_goes_on(run: Path) -> None:
     RunDirectory(run, {}).close()
 
 
+@pytest.mark.parametrize(
+    ("took_s", "saved"), [(0.01, [True, True, True]), (0.12, [False, False, True])]
+)
+def test_saving_takes_a_tenth_of_the_time_at_most(
+    run: Path, monkeypatch: pytest.MonkeyPatch, took_s: float, saved: list[bool]
+) -> None:
+    """But each time where it is cheap, as it is with the lab's eight steps."""
+    clock = [1_000.0]
+    monkeypatch.setattr("pytest_llm_latency.rundir.now", lambda: clock[0])
+    write, written = Directory.write, []
+
+    def slow(files: Directory, contents: dict[str, bytes]) -> None:
+        clock[0] += took_s
+        written.append(contents)
+        write(files, contents)
+
+    monkeypatch.setattr(Directory, "write", slow)
+    one = RunDirectory(run, {})
+    one.save_soon()
+    found = []
+    for _ in range(3):
+        clock[0] += 0.4
+        before = len(written)
+        one.save_soon()
+        found.append(len(written) > before)
+    assert (found, len(written) > 1) == (saved, True)
+    one.close()
+
+
 def test_a_full_disk_leaves_what_was_there(run: Path) -> None:
     one = RunDirectory(run, {})
     one.begin_step("ttft")
@@ -468,6 +498,16 @@ def test_a_page_is_a_regular_file(run: Path, outside: Path, odd: str) -> None:
         is_page(run / "report.html")
     (run / "page.html").write_text(MADE_BY)
     assert is_page(run / "page.html")
+
+
+def test_a_log_is_a_regular_file(run: Path, outside: Path) -> None:
+    os.mkfifo(run / "log")
+    for call in (FileLog(run / "log", "--llm-log").size, lambda: FileLog(run / "log", "").read(0)):
+        with pytest.raises(ConfigError, match="log is not a regular file"):
+            call()
+    (run / "link").symlink_to(outside / "file")  # its user may name a link
+    log = FileLog(run / "link", "--llm-log")
+    assert (log.size(), log.read(1)) == (len(SECRET), SECRET[1:])
 
 
 def test_the_log_of_our_own_server_is_a_new_file(run: Path, outside: Path) -> None:
