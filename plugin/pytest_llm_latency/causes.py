@@ -349,7 +349,7 @@ def cancel_ignored(case: CancelCase) -> Cause:
 def cancel_late(case: CancelCase) -> Cause | None:
     """The generation stopped, but went on for long after the close."""
     after = case.tokens_after_close
-    rest = case.max_tokens - case.received_tokens
+    rest = case.max_tokens - case.tokens_before_close
     if after is None or after <= tokens_in_time(rest):
         return None
     return Cause(

@@ -426,7 +426,10 @@ class _TokenWatch:
         for event in self._decoder.feed(data):
             with contextlib.suppress(sse.StreamFailure):
                 value = None if sse.is_done(event) else sse.chunk_of(event)
-                self.seen = self.seen or (value is not None and sse.is_token(value))
+                # Of each chunk alone: whatever answer it belongs to, something is generated.
+                self.seen = self.seen or (
+                    value is not None and any(map(sse.is_token, sse.renumbered([value])))
+                )
         return self.seen
 
 

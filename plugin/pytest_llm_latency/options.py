@@ -6,14 +6,12 @@ Precedence: command line, then environment, then ini file, then default. A bad v
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,7 +24,6 @@ from .sentences import RULES, Rule
 from .speech import WORDS_PER_MINUTE
 from .sse import api_places
 
-LAB = "test_llm_latency"  # the package of the eight steps
 INCONCLUSIVE = ("fail", "skip")
 SERVER_KINDS = ("auto", "url", "voice-llm", "llama-server", "local")
 DEFAULT_ARTIFACTS = Path("voice") / "llm"
@@ -127,7 +124,16 @@ class Option:
 
     @property
     def dest(self) -> str:
+        """Nobody else's: two options of one `dest` would share their value in silence."""
+        return f"{__package__}_{self.name}"
+
+    @property
+    def ini(self) -> str:
         return "llm_" + self.name
+
+    @property
+    def is_path(self) -> bool:
+        return self.parse in (_path, _page)
 
     @property
     def variable(self) -> str:
@@ -436,64 +442,6 @@ OPTIONS = (
 )
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Register every option and its ini counterpart."""
-    group = parser.getgroup("llm-latency", "latency of a streaming LLM server")
-    for option in OPTIONS:
-        group.addoption(
-            option.flag,
-            dest=option.dest,
-            action="append" if option.often else "store",
-            default=None,
-            metavar=option.metavar,
-            help=option.help,
-            **({"nargs": "?", "const": ""} if option.bare else {}),
-        )
-        parser.addini(option.dest, f"default of {option.flag}: {option.help}", default=None)
-
-
-def check_ini_was_found(config: pytest.Config) -> None:
-    """Raise pytest.UsageError where a path among our options made pytest miss its ini file.
-
-    Before it knows a plugin's options, pytest takes every argument that is an existing path
-    for a place to look for its ini file: `--llm-kb DIR` hides the one of this directory.
-    """
-    args = config.invocation_params.args
-    flags = {option.flag for option in OPTIONS if option.parse in (_path, _page)}
-    trapped = [
-        (flag, value) for flag, value in pairwise(args) if flag in flags and Path(value).exists()
-    ]
-    here = config.invocation_params.dir
-    expected = next((p for d in (here, *here.parents) if (p := d / "pytest.ini").is_file()), None)
-    if trapped and expected is not None and config.inipath != expected:
-        flag, value = trapped[0]
-        raise pytest.UsageError(
-            f"{flag} {value}: pytest took this path for the place of its ini file and missed "
-            f"{expected}; write {flag}={value}"
-        )
-
-
-def grade_the_lab(config: pytest.Config, args: list[str]) -> None:
-    """Where a directory is to be graded and no test is named, take the lab's steps: what lies in
-    the current directory are other tests, if any. `args` is the command line, not yet parsed."""
-    known = config.known_args_namespace
-    named = known.file_or_dir or (
-        config.getini("testpaths") and config.invocation_params.dir == config.rootpath
-    )
-    if known.llm_grade is not None and not named and importlib.util.find_spec(LAB) is not None:
-        known.pyargs, known.file_or_dir = True, [LAB]
-        args += ["--pyargs", LAB]
-
-
-def check_something_grades(config: pytest.Config) -> None:
-    """Raise pytest.UsageError where a directory is to be graded, and no test does it."""
-    if config.getoption("llm_grade") is not None:
-        raise pytest.UsageError(
-            "--llm-grade: none of the selected tests grades a directory; the lab's steps do: "
-            f"pytest --pyargs {LAB} --llm-grade=DIR"
-        )
-
-
 def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None) -> Settings:
     """The session's Settings. Raises pytest.UsageError."""
     environment = os.environ if environment is None else environment
@@ -589,14 +537,14 @@ def _find(
 ) -> tuple[str | None, str, Path]:
     """(the option's text, where it stands, the directory that a path there starts from)."""
     here = config.invocation_params.dir
-    given = config.getoption(option.dest)
+    given = config.getoption(option.dest, None)
     if given is not None:
         return "\n".join(given) if option.often else str(given), option.flag, here
     if environment.get(option.variable):
         return environment[option.variable], f"environment variable {option.variable}", here
-    ini = config.getini(option.dest)
+    ini = config.getini(option.ini)
     if ini and config.inipath is not None:
-        return str(ini), f"{option.dest} in {config.inipath}", config.inipath.parent
+        return str(ini), f"{option.ini} in {config.inipath}", config.inipath.parent
     return None, option.flag, here
 
 

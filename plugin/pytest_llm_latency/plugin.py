@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from . import options
+from . import registration
 from .errors import LatencyError
 from .items import bound_in_time, measures, uses_ours
 from .options import Settings, language_of, resolve, urls_of
@@ -27,34 +27,35 @@ if TYPE_CHECKING:
     from .targets import Targets
 
 
-MARKER = "llm_latency"
 _targets_key: pytest.StashKey[Targets] = pytest.StashKey()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Register the options."""
-    options.add_options(parser)
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Register the options: at once where a conftest loads this plugin, else after them."""
+    if registration.is_loaded_by_a_conftest(pluginmanager):
+        registration.add_options(parser, pluginmanager)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """A grading without a test's name is one of the lab's steps."""
-    options.grade_the_lab(early_config, args)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None, object, object]:
+    """Register the options when the conftests have theirs: an option of theirs is not ours."""
+    registration.read_early(early_config, parser, args)
+    try:
+        return (yield)
+    finally:
+        registration.add_options(parser, early_config.pluginmanager)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and what shows the results of xdist's workers."""
-    options.check_ini_was_found(config)
+    registration.check_ini_was_found(config)
     if config.getoption("dist", "no") != "no" and len(urls_of(config)) > 1:
         from .targets import ControllerHooks
 
         config.pluginmanager.register(ControllerHooks(config), "llm-latency-controller")
-    if not config.pluginmanager.hasplugin("pytest_order"):
-        config.addinivalue_line("markers", "order(index): of pytest-order, which is not there.")
-    config.addinivalue_line(
-        "markers",
-        f"{MARKER}(step): a step of the LLM latency lab; run.json keeps its outcome by that name.",
-    )
+    registration.add_markers(config)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -86,8 +87,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if config.option.collectonly or config.getoption("setupplan", False):
         return
     if not any(map(measures, session.items)):
-        options.check_something_grades(config)
+        registration.check_something_grades(config)
         return
+    registration.check_options_are_ours(config)
     from .hooks import MeasuringHooks, RefusingHooks
     from .targets import Targets
 

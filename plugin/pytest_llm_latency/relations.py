@@ -346,8 +346,8 @@ def _raw_contents(raw: bytes) -> list[str]:
         except sse.StreamFailure:
             break
         if value is not None:
-            found.append(sse.said(value))
-    return sse.added(found)
+            found.append(value)
+    return sse.added(list(map(sse.said, sse.renumbered(found))))
 
 
 def raw_blocks(raw: bytes) -> list[str]:
@@ -896,10 +896,11 @@ def _slot_goes_idle(result: CancelResult, case: CancelCase | None) -> Verdict:
 def _prefill_stops(result: CancelResult) -> Verdict:
     """Not measurable where the prompt's tokens are not counted, or it was processed too fast for
     a close to be seen."""
-    # The contract's own close may fall into prefill, too.
-    in_prefill = (one for one in result.cases if one.phase == "prefill")
-    asked = (one for one in result.cases if one.name == CANCEL_PREFILL)
-    case = next(in_prefill, None) or next(asked, None)
+    # The contract's own close may fall into prefill, too, of a prompt that nobody has counted.
+    in_prefill = [one for one in result.cases if one.phase == "prefill"]
+    in_prefill.sort(key=lambda one: one.prompt_tokens is None)
+    asked = [one for one in result.cases if one.name == CANCEL_PREFILL]
+    case = next(iter([*in_prefill, *asked]), None)
     numbers = "nothing shows it"
     if case is not None and case.idle_after_ms is not None:
         numbers = f"idle {milliseconds(case.idle_after_ms)} after the close"
@@ -943,12 +944,15 @@ def told_apart(verdicts: Sequence[Verdict], behind: Sequence[Verdict] | str) -> 
     """The verdicts on a server that stands before another, with who is to blame for what is
     broken: `behind` are the same step's verdicts on the other, or a sentence where there are
     none."""
-    return [
-        replace(verdict, cause=_blamed(verdict, verdict.cause, behind))
-        if verdict.outcome == "broken" and verdict.cause is not None
-        else verdict
-        for verdict in verdicts
-    ]
+    told = []
+    for verdict in verdicts:
+        if verdict.outcome == "broken" and verdict.cause is not None:
+            words = behind if isinstance(behind, str) else _who(verdict, verdicts, behind)
+            sentence = verdict.cause.sentence.replace(causes.ASK_BEHIND, "")
+            cause = replace(verdict.cause, sentence=f"{sentence}. {words}")
+            verdict = replace(verdict, cause=cause)
+        told.append(verdict)
+    return told
 
 
 def upstream_words(error: LatencyError) -> str:
@@ -958,25 +962,24 @@ def upstream_words(error: LatencyError) -> str:
     return f"The server behind could not be measured: {error}"
 
 
-def _blamed(verdict: Verdict, cause: Cause, behind: Sequence[Verdict] | str) -> Cause:
-    if isinstance(behind, str):
-        words = behind
-    else:
-        same = next((v for v in behind if v.relation == verdict.relation), None)
+def _who(verdict: Verdict, beside: Sequence[Verdict], behind: Sequence[Verdict]) -> str:
+    """Who is to blame, by the same relation at the server behind; where nothing shows it there (it
+    has no log), by another that is broken for the same cause."""
+    code = verdict.cause and verdict.cause.code
+    alike = [one.relation for one in beside if one.cause is not None and one.cause.code == code]
+    for relation in (verdict.relation, *alike):
+        same = next((one for one in behind if one.relation == relation), None)
         if same is not None and same.outcome == "holds":
-            words = (
+            return (
                 f"Measured directly at the server behind, it holds ({same.numbers}): what stands "
                 "between is to blame"
             )
-        elif same is not None and same.outcome == "broken":
-            words = (
+        if same is not None and same.outcome == "broken":
+            return (
                 f"Measured directly at the server behind, it is broken, too ({same.numbers}): "
                 "what stands between is not to blame"
             )
-        else:
-            words = "At the server behind it could not be told"
-    sentence = cause.sentence.replace(causes.ASK_BEHIND, "")
-    return replace(cause, sentence=f"{sentence}. {words}")
+    return "At the server behind it could not be told"
 
 
 # --- what only files can show ---

@@ -596,7 +596,8 @@ class CancelCase:
     when the slot went idle; each None where the server does not say. `others`: meanwhile `/slots`
     showed requests of others; `log_talks`: this part of the log tells of requests at all. `late`:
     by the server's own beat it was idle long after a close that arrives. `shown_busy`: what shows
-    that the server is idle has shown it busy, too, before or after the close."""
+    that the server is idle has shown it busy, too, before or after the close. Of the pieces of
+    text, `received_tokens`, reasoning is none; `tokens_before_close` are those of any channel."""
 
     name: str
     phase: Phase
@@ -618,6 +619,7 @@ class CancelCase:
     log_talks: bool = False
     late: bool = False
     shown_busy: bool = False
+    tokens_before_close: int = 0
 
 
 @dataclass(frozen=True)
@@ -668,16 +670,18 @@ def cancel_case(
     max_tokens = answer_limit(recording.request.body)
     line = cancel_line(log, our_task(before)) if log is not None else None
     phase = _phase(timeline)
+    stop: Stop = "unknown"
     proof: Proof | None = None
     processed = None
     late = False
     if phase == "prefill" and idle.idle_after_ms is not None:
         processed = polls[-1].answer.tokens
-    if phase == "prefill" and processed is not None and prompt_tokens is not None:
+    if phase == "prefill" and _generated_all(polls, _known_prompt(recording, beside), max_tokens):
+        # Nothing had come, since it was held back: the server was long past prefill.
+        phase, stop, proof = "generation", "ran on", "slots"
+    elif phase == "prefill" and processed is not None and prompt_tokens is not None:
         stop, proof = _prefill_stop(polls, processed, prompt_tokens), "tokens"
-    elif phase == "ended":
-        stop = "unknown"
-    else:
+    elif phase != "ended":
         beat_ms = _beat_ms(timeline, beside)
         phase, stop, proof = _stop(phase, timeline, polls, max_tokens, beat_ms)
         speed = _speed(idle, polls, max_tokens - len(timeline.token_ms), beat_ms)
@@ -712,7 +716,26 @@ def cancel_case(
         log_talks=log is not None and tells_of_requests(log),
         late=late,
         shown_busy=shown_busy,
+        tokens_before_close=len(timeline.token_ms),
     )
+
+
+def _known_prompt(recording: Recording, beside: Recordings) -> int | None:
+    """The tokens of a request's prompt, as counted when the same was asked beside it."""
+    messages = recording.request.body.get("messages")
+    same = (one for one in beside.values() if one.request.body.get("messages") == messages)
+    totals = (derive(one).prompt_total for one in same)
+    return next((total for total in totals if total is not None), None)
+
+
+def _generated_all(polls: Sequence[Poll], prompt_tokens: int | None, max_tokens: int) -> bool:
+    """Whether a slot that was busy after the close held all of the prompt and of the longest
+    answer when it was idle: that answer came to its own end."""
+    if prompt_tokens is None or not polls or not polls[0].busy or polls[-1].busy is not False:
+        return False
+    held = polls[-1].answer.tokens
+    # The last token is not held: nothing was to follow.
+    return held is not None and held >= prompt_tokens + max_tokens - 1
 
 
 def _phase(timeline: Timeline) -> Phase:

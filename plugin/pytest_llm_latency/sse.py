@@ -38,25 +38,33 @@ MESSAGES = [
 
 CHAT = "/chat/completions"
 WORDS_SHOWN_AT_MOST = 500
-# What servers write as a finish reason when the generation failed: OpenRouter, Zhipu, DeepSeek,
-# vLLM and SGLang.
+# What servers write as a finish reason when the generation failed, in capitals or not: OpenRouter,
+# Zhipu, DeepSeek, vLLM and SGLang; Cohere.
 FAILED = frozenset(
     ("error", "network_error", "insufficient_system_resource", "abort", "aborted", "failed")
-)
+) | {"server_error", "timeout", "error_toxic", "error_limit"}
 REASONING_FIELDS = (
     "reasoning_content", "reasoning", "reasoning_details", "reasoning_text", "thinking",
     "thinking_blocks",
 )  # fmt: skip
+# Fewer may be as many answers.
+NUMBERED_CHUNKS_AT_LEAST = 5
 # Less text than this may begin with itself by chance: "1", "11", "111".
 REPEATED_CHARACTERS_AT_LEAST = 12
 
 _DONE_BYTES = DONE.encode("ascii")
 _VERSION = re.compile(r"v\d\w*")  # of an API, in a path: v1, v4, v1beta
-_MESSAGES = ("message", "msg", "detail", "error_message", "error_msg", "status_msg", "reason")
+_MESSAGES = (
+    "message", "msg", "detail", "error_message", "error_msg", "status_msg", "reason",
+    "errorMessage", "ErrorMsg", "Msg",
+)  # fmt: skip
+_NO_FAILURE = ("0", "200")  # codes by which a server says that all is well
+_ERROR_EVENTS = ("error", "exception")
 _NO_WORDS = frozenset(("", "0", "none", "null", "false", "ok", "success", "200"))
-_INNER = ("text", "thinking", "content", "parts", "value")
+_INNER = ("text", "thinking", "content", "parts", "summary", "value")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":", b"error:")
 
 
 def now(read: Callable[[], float] = time.perf_counter) -> float:
@@ -271,7 +279,7 @@ def all_events(reads: Sequence[Read]) -> Iterator[tuple[float, Event]]:
 
 def is_whole(event: Event) -> bool:
     """Whether an event that no blank line has ended was not cut off, either."""
-    if event.type == "error" or is_done(event):
+    if event.type.lower() in _ERROR_EVENTS or is_done(event):
         return True
     return _object(event.data) is not None or _several(event.data) is not None
 
@@ -286,7 +294,7 @@ def chunk_of(event: Event) -> dict[str, Any] | None:
     without data, or a named one that is no JSON (`event: ping`). Raises Reported with the
     server's words where it tells of an error, and StreamFailure for data that is no JSON object.
     """
-    if event.type == "error":
+    if event.type.lower() in _ERROR_EVENTS:
         raise Reported(_error_event_words(event.data))
     if not event.data.strip():
         return None
@@ -344,6 +352,24 @@ def _finite(text: str) -> float | None:
     return value if value - value == 0 else None
 
 
+def unframed_failure(body: bytes) -> Reported | None:
+    """A failure that stands in a body as plain JSON, in one line or more, beside its events
+    (Gemini); None: there is none."""
+    lines = _LINE_END.split(body.removeprefix(_BOM))
+    beside = b"\n".join(line for line in lines if not line.startswith(_FIELDS))
+    value = value_of(beside.strip())
+    for one in value if isinstance(value, list) else [value]:
+        words = error_words(one) if isinstance(one, dict) else None
+        if words is not None:
+            return Reported(words)
+    return None
+
+
+def has_events(body: bytes) -> bool:
+    """Whether a line of the body is a field by which an event stream is known."""
+    return re.search(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])(?:data|error):", body) is not None
+
+
 def _object(text: str) -> dict[str, Any] | None:
     value = value_of(text)
     return value if isinstance(value, dict) else None
@@ -360,7 +386,8 @@ def error_words(value: Mapping[str, Any], is_named: bool = False) -> str | None:
     """
     choice = answer_choice(value)
     added = mapping(choice, "delta").get("error")
-    places = (value.get("error"), value.get("errors"), choice.get("error"), added)
+    groq = mapping(value, "x_groq").get("error")
+    places = (value.get("error"), value.get("errors"), choice.get("error"), added, groq)
     found = next(filter(None, map(_told, places)), None)
     if value.get("error") is True:
         found = _message(value) or found
@@ -378,7 +405,7 @@ def error_words(value: Mapping[str, Any], is_named: bool = False) -> str | None:
         if found is None and reason.get("type") in FAILED:
             found = _message(reason)
         reason = reason.get("type")
-    if found is None and isinstance(reason, str) and reason in FAILED:
+    if found is None and isinstance(reason, str) and reason.lower() in FAILED:
         found = _message(value) or f"finish_reason {reason!r}"
     if found is None and not value.get("choices") and not is_named:
         found = _without_choices(value)
@@ -390,17 +417,27 @@ def _without_choices(value: Mapping[str, Any]) -> str | None:
     if _is_said(value.get("detail")):
         return _told(value.get("detail"))
     # A word such as "queued" or "processing" may be a heartbeat's.
-    status = str(value.get("status_code") or value.get("status") or "")
-    failed = status in FAILED or (status.isdecimal() and int(status) >= 400)
+    status = str(next(filter(None, map(value.get, ("status_code", "statusCode", "status"))), ""))
+    failed = status.lower() in FAILED or (status.isdecimal() and int(status) >= 400)
     failed = failed or value.get("success") is False or _is_said(value.get("code"))
-    return _first_words(*(value.get(name) for name in _MESSAGES)) if failed else None
+    failed = failed or any(_is_said(value.get(name)) for name in ("errorType", "ErrorMsg"))
+    failed = failed or str(value.get("event")).lower() in _ERROR_EVENTS
+    if failed:
+        return _first_words(*(value.get(name) for name in _MESSAGES))
+    # Bedrock: {"internalServerException": {"message": ...}}; {"type": "response.failed", ...}
+    inner = [value[name] for name in value if name.endswith(("Exception", "exception"))]
+    inner.append(mapping(value, "response").get("error"))
+    return next(filter(None, map(_told, inner)), None)
 
 
 def _told(error: Any) -> str | None:
     """The words of what stands for an error; None where it is none."""
     if isinstance(error, Mapping):
-        code = error.get("code", error.get("status_code"))
-        if not any(map(_is_said, error.values())) or (code is not None and not _is_said(code)):
+        if not any(map(_is_said, error.values())):
+            return None
+        # An empty code says nothing; one of success does, unless a type contradicts it.
+        code = str(error.get("code", error.get("status_code"))).strip()
+        if code in _NO_FAILURE and "error" not in str(error.get("type")).lower():
             return None
         return _message(error) or _json(error)
     if isinstance(error, list):
@@ -445,13 +482,47 @@ def mapping(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def answer_choice(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """The choice of a chunk that belongs to the answer: that with the index 0, else, where they
-    have no index, the first; empty where there is none."""
+    have no index, the first; empty where there is none. (See `renumbered`.)"""
     choices = value.get("choices")
     rows = [one for one in choices if isinstance(one, Mapping)] if isinstance(choices, list) else []
     for row in rows:
         if row.get("index") in (0, "0") and row.get("index") is not False:
             return row
     return rows[0] if rows and rows[0].get("index") is None else {}
+
+
+def renumbered(values: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The chunks of one stream, the index of its only answer being 0.
+
+    Some servers number the chunks there (Foundry Local from 0, TGI from 1), or give the answer
+    another index. Of several answers the first stays what it is.
+    """
+    indices: list[int] = []
+    for value in values:
+        choices = value.get("choices")
+        rows = choices if isinstance(choices, list) else []
+        found = [one.get("index") for one in rows if isinstance(one, Mapping)]
+        numbers = [index for index in found if type(index) is int]
+        if len(rows) > 1 or len(numbers) < len(rows):
+            return values
+        indices += numbers
+    if not _is_one_answer(indices):
+        return values
+    return [
+        {**value, "choices": [{**row, "index": 0} for row in value.get("choices") or ()]}
+        for value in values
+    ]
+
+
+def _is_one_answer(indices: Sequence[int]) -> bool:
+    """Whether the indices of a stream's chunks are those of one answer, and not 0."""
+    different = set(indices)
+    if len(different) == 1:
+        return 0 not in different
+    # The last chunk, with the finish reason, may begin anew.
+    pairs = itertools.pairwise(indices[:-1])
+    counts = all(before <= after for before, after in pairs)
+    return counts and 2 * len(different) > len(indices) >= NUMBERED_CHUNKS_AT_LEAST
 
 
 def delta(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -470,7 +541,15 @@ def delta(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def content(value: Mapping[str, Any]) -> str:
     """The text in a chunk; empty for the role chunk and all others without text."""
-    return _parts(delta(value).get("content"))[0]
+    found = delta(value)
+    return "" if _is_googles_thought(found) else _parts(found.get("content"))[0]
+
+
+def _is_googles_thought(found: Mapping[str, Any]) -> bool:
+    """Whether a delta is marked as a thought beside its content (Gemini). With tags around the
+    text, too, these tell where the answer begins."""
+    google = mapping(mapping(found, "extra_content"), "google")
+    return google.get("thought") is True and not str(found.get("content")).startswith("<")
 
 
 class Said(NamedTuple):
@@ -490,12 +569,16 @@ def reasoning_field(value: Mapping[str, Any]) -> str | None:
     found = delta(value)
     if _parts(found.get("content"))[1]:
         return "thinking parts"
+    if _is_googles_thought(found) and found.get("content"):
+        return "extra_content"
     return next((name for name in REASONING_FIELDS if found.get(name)), None)
 
 
 def is_token(value: Mapping[str, Any]) -> bool:
-    """Whether a chunk holds what the model generated: text, reasoning or a tool call."""
-    return bool(content(value) or reasoning_field(value) or delta(value).get("tool_calls"))
+    """Whether a chunk holds what the model generated: text, reasoning, a refusal or a tool
+    call."""
+    others = any(delta(value).get(name) for name in ("tool_calls", "refusal"))
+    return bool(content(value) or reasoning_field(value) or others)
 
 
 def _parts(content: Any) -> tuple[str, str]:
@@ -608,7 +691,7 @@ def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
 
     The clock starts just before the request is sent; opening the connection is part of the
     times. `LLM_API_KEY` of the environment is sent as the key.
-    Raises StreamFailure for a status other than 200 and requests' own errors.
+    Raises StreamFailure for a status other than 2xx and requests' own errors.
     """
     import requests
 
@@ -632,7 +715,7 @@ def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
                 **settings,
             )
             with response:
-                if response.status_code == 200:
+                if 200 <= response.status_code < 300:
                     yield from read_stream(arrivals(response.raw), started)
                     return
                 if 300 <= response.status_code < 400:
@@ -671,18 +754,19 @@ def stream(
     finally:
         if raw_out is not None:
             _write_raw(raw_out, b"".join(read.data for read in received))
-    found: list[tuple[float, Said]] = []
-    timings: dict[str, Any] = {}
+    moments: list[float] = []
+    chunks: list[dict[str, Any]] = []
     for t_ms, event in all_events(received):
         if is_done(event):
             break
         value = chunk_of(event)
         if value is not None:
-            found.append((t_ms, said(value)))
-            timings = dict(mapping(value, "timings") or timings)
-    texts = added([one for _, one in found])
-    pieces = [{"t_ms": t_ms, "text": text} for (t_ms, _), text in zip(found, texts) if text]
-    return pieces, received[-1].t_ms if received else 0.0, timings
+            moments.append(t_ms)
+            chunks.append(value)
+    timings = next(filter(None, (mapping(one, "timings") for one in reversed(chunks))), {})
+    texts = added(list(map(said, renumbered(chunks))))
+    pieces = [{"t_ms": t_ms, "text": text} for t_ms, text in zip(moments, texts) if text]
+    return pieces, received[-1].t_ms if received else 0.0, dict(timings)
 
 
 def _write_raw(raw_out: str | os.PathLike[str] | BinaryIO, data: bytes) -> None:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 # (what opens a thought, what closes it), by the chat templates and model cards of: DeepSeek R1,
 # Qwen 3 and many others; Claude-like prompts; EXAONE Deep; Seed-OSS; Magistral; Kimi-VL; Command A
-# Reasoning; gpt-oss (harmony); OpenThinker and Skywork o1; Apertus; MedGemma; Gemma 4.
+# Reasoning; LongCat; Hunyuan 3; gpt-oss (harmony); OpenThinker and Skywork o1; Apertus; MedGemma;
+# Gemma 4.
 TAGS = (
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
@@ -22,22 +23,28 @@ TAGS = (
     ("◁think▷", "◁/think▷"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<longcat_think>", "</longcat_think>"),
+    ("<think:opensource>", "</think:opensource>"),
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+    ("<|channel|>commentary", "<|channel|>final<|message|>"),
     ("<|start|>assistant<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
     ("<|inner_prefix|>", "<|inner_suffix|>"),
     ("<unused94>", "<unused95>"),
     ("<|channel>thought", "<channel|>"),
 )
-# Words that may as well begin an answer, and count only where both are there: Granite's, and what
-# is left of gpt-oss's where its special tokens are dropped.
+# Words that may as well begin an answer, and count only where both are there: Granite's, Apriel's,
+# and what is left of gpt-oss's where its special tokens are dropped.
 WORDS = (
     ("Here is my thought process:", "Here is my response:"),
     ("Here's my thought process:", "Here's my response:"),
+    ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
     ("analysis", "assistantfinal"),
 )
 # A template that ends with the opening tag leaves the closing one alone in the text. A sentence
-# or a channel that stands alone is no mark.
-ALONE = tuple(close for _, close in TAGS if close.startswith(("</", "[/", "◁/", "<|END", "<|end")))
+# that stands alone is no mark.
+_ALONE = ("</", "[/", "◁/", "<|END", "<|end", "<|channel|>final")
+ALONE = tuple(dict.fromkeys(close for _, close in TAGS if close.startswith(_ALONE)))
+ALONE += ("[BEGIN FINAL RESPONSE]",)
 _QUOTES = "`'\"\u201c\u2018\u00ab"
 # What some models (Hunyuan, OpenThinker, Command A) then put around the answer.
 _WRAPPER = re.compile(r"\s*(<answer>|<response>|<\|begin_of_solution\|>|<\|START_RESPONSE\|>)?\s*")
@@ -78,7 +85,11 @@ def thought_in(text: str) -> Thought | None:
 
 def _alone(text: str, at: int, closing: str) -> bool:
     """Whether nothing before `at` opens what is closed there: a text that speaks of the tags."""
-    if text[:at].endswith(tuple(_QUOTES)):
+    before, behind = text[:at], text[at + len(closing) :]
+    if before.endswith(tuple(_QUOTES)):
+        return False
+    # In the middle of a sentence it is what the sentence speaks of.
+    if before.endswith(" ") and behind[:1] == " " and behind[1:2].islower():
         return False
     return all(_find(text[:at], one) < 0 for one, other in TAGS if other == closing)
 

@@ -27,7 +27,9 @@ _LONG_RUN = re.compile(r"(.)\1{3,}", re.DOTALL)
 # Where servers say how many tokens of the prompt came from a cache: OpenAI's, vLLM's and SGLang's
 # place; Moonshot's (Kimi); DeepSeek's; Anthropic's, as LiteLLM passes it on.
 _CACHED_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+_INPUT_NAMES = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _CACHED_NAMES = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+_NO_REASON = ("null", "none")
 _CACHED_SINCE = (*_CACHED_NAMES, "input_tokens_details")
 
 
@@ -101,8 +103,8 @@ class Timeline:
             return self.reasoning_field
         if self.thought_tag is not None:
             return f"{self.thought_tag} in the text"
-        details = self.usage.get("completion_tokens_details")
-        counted = count_in(details, "reasoning_tokens") if isinstance(details, Mapping) else None
+        details = sse.mapping(self.usage, "completion_tokens_details")
+        counted = any(count_in(one, "reasoning_tokens") for one in (details, self.usage))
         silent = not self.pieces and bool(self.tokens) and self.finish_reason == "length"
         return "hidden" if counted or silent else None
 
@@ -150,7 +152,16 @@ class Timeline:
         processed = count_in(self.timings, "prompt_n")
         if processed == 0 and not reused:
             processed = reused = None
-        return count_in(self.usage, "prompt_tokens") or None, processed, reused
+        return self._prompt_tokens, processed, reused
+
+    @property
+    def _prompt_tokens(self) -> int | None:
+        """As OpenAI's API says them, else as Anthropic's, which leaves out what was cached."""
+        told = count_in(self.usage, "prompt_tokens")
+        if told is None:
+            counts = [count_in(self.usage, name) for name in _INPUT_NAMES]
+            told = sum(filter(None, counts)) if counts[0] is not None else None
+        return told or None
 
     @property
     def counts_conflict(self) -> str | None:
@@ -223,7 +234,9 @@ class Timeline:
     def tokens(self) -> int | None:
         """Generated tokens by the server's count, never by counting pieces; None: not said."""
         predicted = count_in(self.timings, "predicted_n")
-        return predicted if predicted is not None else count_in(self.usage, "completion_tokens")
+        names = ("completion_tokens", "output_tokens")
+        told = (predicted, *(count_in(self.usage, name) for name in names))
+        return next((counted for counted in told if counted is not None), None)
 
     @property
     def predicted_ms(self) -> float | None:
@@ -266,12 +279,8 @@ def _time(mapping: Mapping[str, Any], key: str) -> float | None:
 
 def derive(recording: Recording) -> Timeline:
     """Everything a recording says, by the same rules live and from a file."""
-    found: list[tuple[float, int, sse.Said]] = []
-    token_ms: list[float] = []
-    reasoning_field: str | None = None
-    timings: Mapping[str, Any] = {}
-    usage: Mapping[str, Any] = {}
-    finish_reason: str | None = None
+    moments: list[tuple[float, int]] = []
+    values: list[dict[str, Any]] = []
     unended: str | None = None
     done = no_blank_lines = False
     error = _transport_error(recording)
@@ -287,25 +296,42 @@ def derive(recording: Recording) -> Timeline:
             error = str(failure)
             no_blank_lines = isinstance(failure, sse.NoBlankLines)
             break
-        if value is None:
-            continue
-        said = sse.said(value)
-        reasoning_field = reasoning_field or sse.reasoning_field(value)
+        if value is not None:
+            moments.append((t_ms, len(event.data.encode()) + len("data: \n\n")))
+            values.append(value)
+    found: list[tuple[float, int, sse.Said]] = []
+    token_ms: list[float] = []
+    reasoning_field: str | None = None
+    before_reasoning = 0  # pieces of text that came before its latest token
+    timings: Mapping[str, Any] = {}
+    usage: Mapping[str, Any] = {}
+    finish_reason: str | None = None
+    chunks = values if is_of_before else sse.renumbered(values)
+    for (t_ms, size_bytes), value in zip(moments, chunks):
+        said, field_name = sse.said(value), sse.reasoning_field(value)
+        if field_name is not None:
+            reasoning_field = reasoning_field or field_name
+            before_reasoning = len(found)
         if sse.is_token(value):
             token_ms.append(t_ms)
         if said.text:
-            found.append((t_ms, len(event.data.encode()) + len("data: \n\n"), said))
+            found.append((t_ms, size_bytes, said))
         timings = sse.mapping(value, "timings") or timings
-        usage = (_plain_usage(value) if is_of_before else sse.usage_of(value)) or usage
+        usage = _merged(usage, _plain_usage(value) if is_of_before else sse.usage_of(value))
         finish_reason = _finish_reason(value) or finish_reason
+    closed_at_ms = recording.end.t_ms if recording.end.kind == "closed" else None
+    if error is None and not done and finish_reason is None and closed_at_ms is None:
+        unframed = sse.unframed_failure(recording.body)
+        error = None if unframed is None else str(unframed)
     texts = [said.text for _, _, said in found]
     added = texts if is_of_before else sse.added([said for _, _, said in found])
     contents = tuple(Piece(t_ms, text, size) for (t_ms, size, _), text in zip(found, added) if text)
     whole = "".join(piece.text for piece in contents)
     thought = None if is_of_before else thought_in(whole)
+    blank = 0 if is_of_before else _blank_before(contents, before_reasoning)
     prompts = _contents(recording.request.body.get("messages"))
     return Timeline(
-        pieces=contents if thought is None else _from(contents, thought.answer_at),
+        pieces=contents[blank:] if thought is None else _from(contents, thought.answer_at),
         contents=contents,
         token_ms=tuple(token_ms),
         reasoning_field=reasoning_field,
@@ -314,7 +340,7 @@ def derive(recording: Recording) -> Timeline:
         usage=usage,
         finish_reason=finish_reason,
         done=done,
-        closed_at_ms=recording.end.t_ms if recording.end.kind == "closed" else None,
+        closed_at_ms=closed_at_ms,
         connect_ms=recording.connect_ms,
         error=error,
         jitter_ms=recording.jitter_ms,
@@ -331,7 +357,7 @@ def derive(recording: Recording) -> Timeline:
 
 def _events(recording: Recording) -> Iterator[tuple[float, sse.Event, bool]]:
     """(t_ms, event, whether a blank line has ended it) of all events of an answer."""
-    if recording.status != 200:
+    if not _is_answered(recording):
         return
     decoder = sse.Decoder()
     for t_ms, event in sse.timed_events(recording.reads, decoder):
@@ -339,6 +365,25 @@ def _events(recording: Recording) -> Iterator[tuple[float, sse.Event, bool]]:
     last = decoder.end() if recording.end.kind == "eof" else None
     if last is not None and sse.is_whole(last):
         yield recording.reads[-1].t_ms, last, False
+
+
+def _is_answered(recording: Recording) -> bool:
+    """Whether the status is one of success: some frameworks answer a POST with 201."""
+    return recording.status is not None and 200 <= recording.status < 300
+
+
+def _merged(usage: Mapping[str, Any], further: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The counts so far with those of a further chunk: what that leaves empty stays."""
+    return {**usage, **{n: v for n, v in further.items() if v or not usage.get(n)}}
+
+
+def _blank_before(contents: Sequence[Piece], reasoning: int) -> int:
+    """How many pieces of white space stand before the answer of a model that reasons in a channel
+    of its own: before the end of its reasoning (`reasoning` pieces came till then), or all."""
+    if not reasoning:
+        return 0
+    words = next((i for i, piece in enumerate(contents) if piece.text.strip()), len(contents))
+    return words if words >= reasoning else 0
 
 
 def _plain_usage(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -398,14 +443,14 @@ def _transport_error(recording: Recording) -> str | None:
         headers = {name.lower(): value for name, value in recording.response_headers}
         asked, place = recording.request.path, headers.get("location", "")
         return sse.redirect_words(recording.status, asked, place)
-    if recording.status is not None and recording.status != 200:
+    if recording.status is not None and not _is_answered(recording):
         return f"HTTP {recording.status}: {_body_words(recording.body)}"
     if recording.end.kind in ("broken", "deadline"):
         return recording.end.detail
     if (
-        recording.status == 200
+        _is_answered(recording)
         and recording.end.kind != "closed"
-        and not any(field in recording.body for field in (b"data:", b"error:"))
+        and not sse.has_events(recording.body)
     ):
         return f"the answer is no event stream: {_body_words(recording.body)}"
     return None
@@ -422,7 +467,8 @@ def _finish_reason(value: Mapping[str, Any]) -> str | None:
     reason = sse.answer_choice(value).get("finish_reason")
     if isinstance(reason, Mapping):  # SGLang's own form
         reason = reason.get("type")
-    return reason if isinstance(reason, str) else None
+    # KoboldCpp wrote "null" as a text.
+    return reason if isinstance(reason, str) and reason.lower() not in _NO_REASON else None
 
 
 def first_sentence(pieces: Sequence[Piece], rule: Rule = "plain") -> tuple[str, float]:

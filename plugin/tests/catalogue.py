@@ -26,7 +26,8 @@ PACKAGE = Path(pytest_llm_latency.__file__).parent
 # voice-llm's own terminal, and programs of their own. Page and CI summary mark theirs by `_`.
 SILENT = {
     *("page.py", "charts.py", "ci.py", "numbers.py"),
-    *("__init__.py", "language.py", "options.py", "plan.py", "sentences.py", "write_schemas.py"),
+    *("__init__.py", "language.py", "options.py", "plan.py", "registration.py", "sentences.py"),
+    "write_schemas.py",
     "contract.py",  # what is wrong with a directory made by hand is said in English
     *("embedded_main.py", "guard.py", "launcher.py"),
 }
@@ -42,6 +43,7 @@ NO_SENTENCES = {
     " ({tokens_after_close_number} more tokens)",
     # what models write
     *("Here's my thought process:", "Here's my response:"),
+    *("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
     # sse.py's own terminal, and what it asks
     *("What should a new patient bring?", "sse.py: {url_word}: {error}"),
     "You are a clinic phone assistant. Answer in one short sentence.",

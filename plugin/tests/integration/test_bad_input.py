@@ -371,17 +371,17 @@ def test_ini_paths_start_from_the_ini_file(pytester: pytest.Pytester, tiny_gguf:
         (directory / f"{number:02}.md").write_text(f"Document {number}.")
     pytester.mkdir("below")
     os.chdir(pytester.path / "below")
-    pytester.runpytest_subprocess("--pyargs", "test_llm_latency", "-k", "ttft").assert_outcomes(
+    pytester.runpytest_subprocess("--pyargs", "test_llm_latency", "-k", "sse").assert_outcomes(
         passed=1, deselected=7
     )
-    assert (pytester.path / "below" / "voice" / "llm" / "ttft.json").exists()
+    assert (pytester.path / "below" / "voice" / "llm" / "chunks.jsonl").exists()
 
 
 def test_a_key_meant_for_other_servers_does_not_lock_out_our_own(
     lab: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LLAMA_API_KEY", "for-another")
-    lab("-k", "server or ttft").assert_outcomes(passed=2, deselected=6)
+    lab("-k", "server or sse").assert_outcomes(passed=2, deselected=6)
 
 
 @pytest.mark.parametrize(

@@ -171,12 +171,30 @@ def test_noise(llm_expect):
 
 def test_broken(llm_expect):
     llm_expect(Verdict("own", "a < b", "broken", "3 against 2", Cause("x", "for sure")))
+
+def supporting(outcome):
+    cause = Cause("noise", "too noisy")
+    return Verdict("own", "the log has the task's cancel line", outcome, "nothing", cause)
+
+HOLDS = Verdict("own", "a < b", "holds", "1 against 2")
+
+def test_what_only_supports_others_and_is_unclear(llm_expect):
+    llm_expect(HOLDS, supporting("inconclusive"))
+
+def test_what_only_supports_others_and_cannot_be_measured(llm_expect):
+    llm_expect(HOLDS, supporting("not measurable"))
+
+def test_nothing_can_be_measured(llm_expect):
+    llm_expect(supporting("not measurable"))
 """
 
 
 @pytest.mark.parametrize(
     ("args", "outcomes"),
-    [((), {"failed": 2}), (("--llm-inconclusive=skip",), {"failed": 1, "skipped": 1})],
+    [
+        ((), {"failed": 3, "skipped": 1, "passed": 1}),
+        (("--llm-inconclusive=skip",), {"failed": 1, "skipped": 3, "passed": 1}),
+    ],
 )
 def test_what_noise_hides_fails_or_skips_as_told(
     pytester: pytest.Pytester, tiny_gguf: Path, args: tuple[str, ...], outcomes: dict[str, int]

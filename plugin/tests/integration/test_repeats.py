@@ -199,3 +199,53 @@ def test_with_this_plugin_alone(pytester: pytest.Pytester, monkeypatch: pytest.M
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile("def test_a(): pass")
     pytester.runpytest_subprocess("-p", "pytest_llm_latency.plugin").assert_outcomes(passed=1)
+
+
+CONFTEST = """
+def pytest_addoption(parser):
+    parser.addoption("--llm-url", default="theirs")
+    parser.addoption("--endpoint", dest="llm_model", default="theirs")
+"""
+THEIRS = """
+def test_a(request):
+    assert request.config.getoption("--llm-url") in ("theirs", "http://u")
+    assert request.config.getoption("--endpoint") == "theirs"
+"""
+
+
+@pytest.mark.parametrize("args", [(), ("--llm-url=http://u",), ("--llm-url", "http://u"), ("-n", "2")])  # fmt: skip
+def test_a_suite_with_options_of_these_names(
+    pytester: pytest.Pytester, args: tuple[str, ...]
+) -> None:
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_theirs=THEIRS)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider", *args).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_two_options_of_a_name_are_told_apart_where_ours_is_used(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, is_alone: bool
+) -> None:
+    """With the plugin loaded by its entry point, and by the conftest itself."""
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", raising=False)
+    if is_alone:
+        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        pytester.makeconftest("pytest_plugins = ['pytest_llm_latency.plugin']\n" + CONFTEST)
+    else:
+        pytester.makeconftest(CONFTEST)
+    pytester.makepyfile("def test_ours(llm_client): pass")
+    result = pytester.runpytest_subprocess("--llm-url=http://127.0.0.1:9", "-p", "no:cacheprovider")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    conftest = pytester.path / "conftest.py"
+    result.stderr.fnmatch_lines([f"ERROR: --llm-url: {conftest} adds an option of this name, *"])
+
+
+def test_a_value_of_ours_is_no_place_of_tests(pytester: pytest.Pytester) -> None:
+    """pytest looks for conftests before our options are registered."""
+    place = pytester.mkdir(".documents")  # which a collection leaves out
+    (place / "conftest.py").write_text("raise RuntimeError('not to be loaded')")
+    pytester.makeconftest("def pytest_report_header(): return 'the conftest here'")
+    pytester.makepyfile("def test_a(): pass")
+    result = pytester.runpytest_subprocess("--llm-kb", str(place), "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["the conftest here"])

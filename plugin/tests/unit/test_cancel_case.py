@@ -78,6 +78,35 @@ def test_a_close_in_generation(polls: list[Poll], phase: str, stop: str) -> None
     assert (case.phase, case.stop) == (phase, stop)
 
 
+def counted(prompt_tokens: int) -> Recordings:
+    """The same question, answered in full, with the count of its prompt."""
+    usage = b'{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":9}}' % prompt_tokens
+    reads = (Read(9.0, b"data: %s\n\ndata: [DONE]\n\n" % usage),)
+    request = Request("POST", "", {}, {"max_tokens": 9})
+    return {
+        "control": Recording("cancel/control", request, 200, (), 0.1, 1.0, reads, End("eof", 9.0))
+    }
+
+
+@pytest.mark.parametrize(
+    ("polls", "beside", "phase", "stop"),
+    [
+        ([poll(1300, True, 170), poll(2600, False, 295, finished=True)], counted(40), "generation", "ran on"),
+        # one token short: it was stopped, or came to another end
+        ([poll(1300, True, 170), poll(2600, False, 294, finished=True)], counted(40), "prefill", "unknown"),
+        # it was idle before anybody looked, or is still at work, or the prompt was never counted
+        ([poll(1300, False, 295, finished=True)], counted(40), "prefill", "unknown"),
+        ([poll(1300, True, 170), poll(2600, True, 295)], counted(40), "prefill", "unknown"),
+        ([poll(1300, True, 170), poll(2600, False, 295, finished=True)], None, "prefill", "unknown"),
+    ],
+)  # fmt: skip
+def test_a_close_before_anything_came_of_an_answer_that_was_held_back(
+    polls: list[Poll], beside: Recordings | None, phase: str, stop: str
+) -> None:
+    case = close(polls, beside=beside)
+    assert (case.phase, case.stop) == (phase, stop)
+
+
 def test_a_slot_that_is_still_at_work_was_not_stopped() -> None:
     case = close([poll(1, True, 60), poll(30000, True, 210)], pieces=20)
     assert (case.phase, case.stop, case.proof) == ("generation", "ran on", "slots")

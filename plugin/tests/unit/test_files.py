@@ -9,6 +9,7 @@ import resource
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from pytest_llm_latency.report import MADE_BY, is_page
 from pytest_llm_latency.rundir import MAX_RUN_BYTES, WRITTEN, RunDirectory
 from pytest_llm_latency.server.logs import FileLog
 from pytest_llm_latency.server.process import _writable
+from pytest_llm_latency.session import GradeSession
 
 MAX_BYTES = 1_000_000
 SECRET = b"outside, and not ours\n"
@@ -508,6 +510,13 @@ def test_a_log_is_a_regular_file(run: Path, outside: Path) -> None:
     (run / "link").symlink_to(outside / "file")  # its user may name a link
     log = FileLog(run / "link", "--llm-log")
     assert (log.size(), log.read(1)) == (len(SECRET), SECRET[1:])
+
+
+def test_a_grading_reads_the_log_that_its_user_names_by_a_link(run: Path, outside: Path) -> None:
+    (run / "link").symlink_to(outside / "file")
+    settings = SimpleNamespace(log=run / "link", sources={"log": "--llm-log"}, max_bytes=MAX_BYTES)
+    session: Any = SimpleNamespace(settings=settings)
+    assert GradeSession._log(session) == SECRET
 
 
 def test_the_log_of_our_own_server_is_a_new_file(run: Path, outside: Path) -> None:

@@ -15,9 +15,19 @@ PACKAGE = Path(pytest_llm_latency.__file__).parent
 ORDER = [
     "errors", "files", "language", "sse", "arrivals", "sentences", "recording", "thoughts", "timeline", "heaps", "held", "speech", "artifacts", "slots", "serverlog", "plan", "decision", "results", "budget", "numbers",
     "causes", "relations", "figures", "baseline", "kb", "client", "costs", "capabilities", "stamps", "rundir", "server", "steps", "lab", "contract", "grade", "compared",
-    "options", "items", "signals", "report", "session", "live", "targets", "hooks", "plugin", "write_schemas",
+    "options", "registration", "items", "signals", "report", "session", "live", "targets", "hooks", "plugin", "write_schemas",
 ]  # fmt: skip
-PYTEST_ONLY_IN = {"options", "items", "report", "session", "live", "targets", "hooks", "plugin"}
+PYTEST_ONLY_IN = {
+    "options",
+    "registration",
+    "items",
+    "report",
+    "session",
+    "live",
+    "targets",
+    "hooks",
+    "plugin",
+}
 # Programs of their own, run by their path.
 ALONE = {"sse.py", "guard.py", "embedded_main.py"}
 

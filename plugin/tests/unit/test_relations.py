@@ -737,6 +737,7 @@ CASE = CancelCase(
     log_line="cancel task, id_task = 4",
     log_span=None,
     shown_busy=True,
+    tokens_before_close=18,
 )
 CANCEL = CancelResult(
     Cancel(256, 18, 500.0, 40.0), (CASE,), "/slots", None, "the log", CASE.log_line, None
@@ -847,6 +848,8 @@ def test_the_requests_of_others_after_a_close() -> None:
         (replace(CANCEL, cases=(replace(CASE, stop="unknown"),), log_source=None), IDLE, "cancel-unproven"),
         (replace(CANCEL, cases=(CASE, replace(CASE, name="first-piece-1", seen_busy=False))), IDLE, "slots-blind"),
         (replace(CANCEL, cases=(replace(CASE, tokens_after_close=80),)), IDLE, "cancel-late"),
+        # nearly all of it was reasoning, of which no piece was received: 26 tokens were left
+        (replace(CANCEL, cases=(replace(CASE, tokens_after_close=25, received_tokens=0, tokens_before_close=230),)), IDLE, "cancel-late"),
         (replace(CANCEL, cases=(CASE, RAN_THROUGH)), "a close in prefill stops it", "cancel-late-in-prefill"),
         (replace(CANCEL, log_line=None), "the log has the task's cancel line", "cancel-not-logged"),
         (replace(CANCEL, next_error="stalled"), "the next request is answered", "next-request-suffers"),
@@ -881,6 +884,29 @@ def test_all_witnesses_together(cases: tuple[CancelCase, ...], found: str) -> No
     rows = {row.relation: row for row in relations.cancel(result)}
     row = rows[IDLE]
     assert f"{row.outcome}: {row.cause and row.cause.code}" == found
+
+
+def test_of_two_closes_in_prefill_the_one_whose_prompt_is_counted_tells() -> None:
+    uncounted = replace(RAN_THROUGH, name="close-at", prompt_tokens=None, stop="unknown")
+    result = replace(CANCEL, cases=(uncounted, replace(CASE, name="first-piece-1"), RAN_THROUGH))
+    rows = {row.relation: row for row in relations.cancel(result)}
+    assert rows["a close in prefill stops it"].outcome == "broken"
+
+
+def test_who_is_to_blame_where_the_server_behind_has_no_log() -> None:
+    ran_on = replace(RAN_ON, proof="slots", log_talks=True)
+    through = relations.cancel(replace(CANCEL, cases=(ran_on,), log_line=None))
+    behind = relations.cancel(replace(CANCEL, log_source=None, log_line=None))
+    told = relations.told_apart(through, behind)
+    assert {one.relation for one in told if one.outcome == "broken"} == {
+        IDLE,
+        "the log has the task's cancel line",
+    }
+    assert all(
+        "what stands between is to blame" in one.cause.sentence
+        for one in told
+        if one.outcome == "broken" and one.cause
+    )
 
 
 CANCEL_ROWS = {

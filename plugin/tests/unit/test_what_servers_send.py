@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,6 +74,19 @@ FAILURES: dict[str, tuple[str, str]] = {
     "detail as a list": (event({"detail": [{"loc": ["body"], "msg": "field required"}]}), "field required"),
     "code and message (DashScope)": (event({"code": "InvalidParameter", "message": "bad request"}), "bad request"),
     "status and message": (event({"status": 503, "message": "no worker"}), "no worker"),
+    "an empty code (Cerebras)": (event({"status_code": 500, "error": {"message": "Encountered a server error", "type": "server_error", "param": "", "code": "", "id": ""}}), "Encountered a server error"),
+    "code none": (event({"error": {"code": "none", "message": "no worker"}}), "no worker"),
+    "code 0, and a type": (event({"error": {"code": 0, "type": "server_error", "message": "no worker"}}), "no worker"),
+    "in x_groq (Groq)": (event(chunk({}, "stop", x_groq={"id": "r", "error": "over capacity"})), "over capacity"),
+    "finish_reason ERROR (Cohere)": (event(chunk({}, "ERROR")), "finish_reason 'ERROR'"),
+    "finish_reason TIMEOUT (Cohere)": (event(chunk({}, "TIMEOUT")), "finish_reason 'TIMEOUT'"),
+    "event ERROR": ('event: ERROR\ndata: {"message": "busy"}\n\n', "busy"),
+    "event exception": ('event: exception\ndata: {"message": "busy"}\n\n', "busy"),
+    "statusCode": (event({"statusCode": 500, "message": "Internal server error"}), "Internal server error"),
+    "errorType (AWS Lambda)": (event({"errorMessage": "Task timed out", "errorType": "Sandbox.Timedout"}), "Task timed out"),
+    "an exception (Bedrock)": (event({"modelStreamErrorException": {"message": "model gone"}}), "model gone"),
+    "response.failed": (event({"type": "response.failed", "response": {"error": {"code": "server_error", "message": "it failed"}}}), "it failed"),
+    "event in the data": (event({"event": "error", "message": "it failed"}), "it failed"),
     "text that is no JSON": ("data: oops\n\n", "is not a JSON object: 'oops'"),
 }  # fmt: skip
 
@@ -98,6 +112,8 @@ NO_FAILURE: dict[str, dict[str, Any]] = {
     "errors empty": {"errors": [], "success": True},
     "a code beside choices": {"code": 200, "message": "ok"},
     "a status word": {"status": "in_progress"},
+    "error of code 200": {"error": {"code": 200, "message": "OK"}},
+    "x_groq without an error": {"x_groq": {"id": "r", "error": None}},
 }  # fmt: skip
 
 
@@ -151,6 +167,9 @@ CLOTHES: dict[str, list[dict[str, Any]]] = {
     "a delta that is text": [{"choices": [{"delta": "Good "}]}, {"choices": [{"delta": "day."}]}],
     "delta null beside text": [{"choices": [{"delta": None, "text": "Good "}]}, {"choices": [{"delta": None, "text": "day."}]}],
     "delta beside the message so far (Perplexity)": [{"choices": [{"index": 0, "delta": {"content": "Good "}, "message": {"content": "Good "}}]}, {"choices": [{"index": 0, "delta": {"content": "day."}, "message": {"content": "Good day."}}]}],
+    "an index that counts the chunks (Foundry Local)": [{"choices": [{"index": i, "delta": {"content": one}}]} for i, one in enumerate(["Go", "od ", "da", "y", "."])],
+    "an index that counts from 1 (TGI)": [{"choices": [{"index": i, "delta": {"content": one}}]} for i, one in enumerate(["Go", "od ", "da", "y", "."], 1)],
+    "two answers, one after the other": [*(chunk({"content": one}) for one in ["Go", "od ", "da", "y."]), *({"choices": [{"index": 1, "delta": {"content": "BAD"}}]} for _ in range(4))],
     "two answers": [{"choices": [{"index": 1, "delta": {"content": "BAD"}, "finish_reason": "length"}]}, chunk({"content": "Good "}), {"choices": [{"index": 1, "delta": {"content": "BAD"}}, {"index": 0, "delta": {"content": "day."}}]}],
 }  # fmt: skip
 
@@ -166,9 +185,22 @@ def test_text_in_other_clothes(name: str) -> None:
     assert [piece["text"] for piece in pieces] == [piece.text for piece in timeline.pieces]
 
 
+@pytest.mark.parametrize("number", [1, -1, 7])
+def test_the_only_answer_may_have_any_index(number: int) -> None:
+    chunks = [
+        {"choices": [{"index": number, "delta": {"content": one}, "finish_reason": None}]}
+        for one in ("Good ", "day.")
+    ]
+    chunks.append({"choices": [{"index": number, "delta": {}, "finish_reason": "stop"}]})
+    timeline = read(*map(event, chunks), DONE)
+    assert (timeline.text, timeline.finish_reason) == ("Good day.", "stop")
+
+
 @pytest.mark.parametrize(
     "delta",
     [
+        {"content": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}]},
+        {"content": "hm", "extra_content": {"google": {"thought": True}}},
         {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]},
         {"content": [{"type": "reasoning", "text": "hm"}]},
         {"content": {"parts": [{"text": "hm", "thought": True}]}},
@@ -179,6 +211,62 @@ def test_reasoning_in_its_own_channel(delta: dict[str, Any]) -> None:
     timeline = read(event(chunk(delta)), text("Yes."), STOP, DONE)
     assert (timeline.text, timeline.first_token_ms, timeline.ttft_ms) == ("Yes.", 100.0, 110.0)
     assert timeline.reasoning is not None
+
+
+def test_white_space_before_the_reasoning_is_no_answer() -> None:
+    """GLM sends a line end before its reasoning."""
+    hm = event(chunk({"reasoning_content": "hm"}))
+    timeline = read(text("\n"), hm, hm, text("\n\n"), text("Yes."), STOP, DONE)
+    assert (timeline.text, timeline.first_token_ms, timeline.ttft_ms) == ("Yes.", 100.0, 140.0)
+    assert "".join(piece.text for piece in timeline.sent) == "\n\n\nYes."
+    cut_off = read(text("\n"), hm, event(chunk({}, "length")), DONE)
+    cause = relations.ttft_below_total(cut_off).cause
+    assert cause is not None
+    assert cause.code == "only-reasoning"
+    # Words before it are an answer; white space without any reasoning is the answer's own.
+    assert read(text("Well. "), hm, text("Yes."), STOP, DONE).text == "Well. Yes."
+    assert read(text("\n"), text("Yes."), STOP, DONE).ttft_ms == 100.0
+
+
+@pytest.mark.parametrize("reason", ["null", "none", "", None])
+def test_a_finish_reason_that_is_none(reason: Any) -> None:
+    timeline = read(event(chunk({"content": "a "}, reason)), event(chunk({"content": "b"}, reason)))
+    cause = causes.unusable(timeline)
+    assert cause is not None
+    assert cause.code == "cut-short"
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 206])
+def test_any_status_of_success_is_read(status: int) -> None:
+    timeline = derive(replace(recorded([text("a"), STOP, DONE]), status=status))
+    assert (timeline.error, timeline.text, timeline.done) == (None, "a", True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"choices": [{"message": {"content": "Bring your data: name, age."}}]}',
+        '<html><img src="data:image/png;base64,AA"></html>',
+        '{"metadata: 1": 2}\n{"error: 3": 4}\n',
+    ],
+)
+def test_a_body_that_only_speaks_of_data_is_no_event_stream(body: str) -> None:
+    assert (read(body).error or "").startswith("the answer is no event stream: ")
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        '{"error": {"code": 429, "message": "Resource exhausted"}}\n',
+        '{\n  "error": {\n    "code": 429,\n    "message": "Resource exhausted",\n  "status": "X"\n  }\n}\n',
+        '[{\n  "error": {"code": 429, "message": "Resource exhausted"}\n}]',
+    ],
+)
+def test_a_failure_beside_the_events(failure: str) -> None:
+    """As Gemini sends it in mid-stream, without `data:`."""
+    cause = causes.unusable(read(text("a "), text("b "), failure))
+    assert cause is not None
+    assert (cause.code, "Resource exhausted" in cause.sentence) == ("stream-error", True)
 
 
 def test_deltas_that_repeat_all_text_so_far() -> None:
@@ -239,6 +327,12 @@ def test_reasoning_between_tags(opening: str, closing: str, split: int) -> None:
         ("<think>a</think>\n<think>b</think> At nine.", "At nine."),
         ("<think>hm</think>\n<answer>\nAt nine.", "At nine."),
         (" \n<think>hm</think>At nine.", "At nine."),
+        ("Close with </think> before you answer. At nine.", "Close with </think> before you answer. At nine."),
+        ("I should be short. [BEGIN FINAL RESPONSE]\nAt nine.", "At nine."),
+        ("Here are my reasoning steps:\nhm\n[BEGIN FINAL RESPONSE]\nAt nine.", "At nine."),
+        ("<|channel|>final<|message|>At nine.", "At nine."),
+        ("<|channel|>commentary<|message|>hm<|channel|>final<|message|>At nine.", "At nine."),
+        ("hm</longcat_think>\nAt nine.", "At nine."),
         ("Write <think> and </think> around it.", "Write <think> and </think> around it."),
         ("Here is my response: at nine.", "Here is my response: at nine."),
         ("At nine.", "At nine."),
@@ -315,6 +409,32 @@ def test_counts_in_other_places(last: dict[str, Any], cached: int | None) -> Non
     timeline = read(text("a"), event({"choices": [], **last}), DONE)
     assert (timeline.prompt_total, timeline.tokens, timeline.cache_n) == (100, 2, cached)
     assert timeline.prompt_n == (None if cached is None else 10)
+
+
+@pytest.mark.parametrize(
+    ("counts", "total", "cached"),
+    [
+        ({"input_tokens": 100, "output_tokens": 2}, 100, None),
+        ({"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 2}, 100, 90),
+        ({"input_tokens": 5, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 5, "output_tokens": 2}, 100, 90),
+    ],
+)  # fmt: skip
+def test_counts_by_other_names(counts: dict[str, int], total: int, cached: int | None) -> None:
+    timeline = read(text("a"), event({"choices": [], "usage": counts}), DONE)
+    assert (timeline.prompt_total, timeline.tokens, timeline.cache_n) == (total, 2, cached)
+
+
+def test_counts_in_parts() -> None:
+    """A later chunk that leaves a count empty does not take it back."""
+    counts = [
+        {"prompt_tokens": 100},
+        {"completion_tokens": 2},
+        {"prompt_tokens": 0, "completion_tokens": None},
+    ]
+    timeline = read(text("a"), *(event({"choices": [], "usage": one}) for one in counts), DONE)
+    assert (timeline.prompt_total, timeline.tokens) == (100, 2)
+    told = {"choices": [], "usage": {**USAGE, "reasoning_tokens": 7}}
+    assert read(text("a"), event(told), DONE).reasoning == "hidden"
 
 
 def test_usage_in_the_choice() -> None:
