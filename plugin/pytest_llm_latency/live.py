@@ -340,7 +340,9 @@ class LiveSession(Session):
         super().reported(step, report)
         self.progress("")
         if report.when == "call" or report.outcome != "passed":
-            self.run.finish_step(step, outcome=report.outcome)
+            unbegun = report.when == "setup" and report.failed
+            if not (unbegun and self.run.keep_earlier(step, report.longreprtext)):
+                self.run.finish_step(step, outcome=report.outcome)
             with contextlib.suppress(ArtifactError):  # `finish` tries again, and tells
                 self.run.save_soon()
 

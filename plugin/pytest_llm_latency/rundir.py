@@ -243,6 +243,15 @@ class RunDirectory:
         self._index["failures"][step] = self._ours[step]
         self._keep_staged(step, f"{EVIDENCE}/{step}.failed")
 
+    def keep_earlier(self, step: str, error: str) -> bool:
+        """Where a step could not even begin, and an earlier run has measured it: keep what that
+        left, and beside it that this run failed. False: there is nothing to keep."""
+        if step in self._ours or step not in self._index["steps"]:
+            return False
+        failed = {"run": self.run_id, "notes": [], "error": error[:ERROR_CHARACTERS]}
+        self._index["failures"][step] = failed
+        return True
+
     def _keep_staged(self, step: str, final: str) -> None:
         self._remove_evidence(final)
         if self._files.exists(self._staging(step)):
@@ -275,6 +284,7 @@ class RunDirectory:
         if step not in self._ours:
             self._ours[step] = {"run": self.run_id, "notes": []}
             self._index["steps"][step] = self._ours[step]
+            self._index["failures"].pop(step, None)
         return self._ours[step]
 
     def _staging(self, step: str) -> str:

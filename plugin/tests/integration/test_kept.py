@@ -93,6 +93,25 @@ def test_a_step_that_had_passed_is_kept(tmp_path: Path, how: signal.Signals) -> 
     assert index["runs"][index["run"]]["ended"] is True
 
 
+def test_a_later_run_without_a_server_loses_nothing(lab: Run, pytester: pytest.Pytester) -> None:
+    with serving(lively()) as server:
+        lab(f"--llm-url={server.base_url}", "-k", "sse", own_server=False).assert_outcomes(
+            passed=1, deselected=7
+        )
+    path = pytester.path / "voice" / "llm" / "run.json"
+    before = json.loads(path.read_text())
+    nobody = ("--llm-url=http://127.0.0.1:9", "--llm-start-timeout=0.1")
+    lab(*nobody, "-k", "sse or ttft", own_server=False).assert_outcomes(errors=2, deselected=6)
+    index = json.loads(path.read_text())
+    assert index["steps"]["sse"] == before["steps"]["sse"]
+    assert index["failures"]["sse"]["run"] == index["run"] != before["run"]
+    assert "Connection refused" in index["failures"]["sse"]["error"]
+    assert index["steps"]["ttft"]["outcome"] == "failed"  # of which there was nothing
+    # A grading says that the newest run failed, as it does of one that failed in the middle.
+    why = [one.numbers for one in graded(path.parent, "sse")]
+    assert why == ["run.json: a later run failed to measure the step 'sse'"]
+
+
 FULL = """
 import errno, os
 

@@ -356,6 +356,29 @@ def test_an_own_test_writes_into_the_directory_alone(run: Path, name: str) -> No
     assert not list(run.glob("run.json.before*"))
 
 
+def test_a_step_that_could_not_begin_leaves_what_was_measured(run: Path) -> None:
+    one = RunDirectory(run, {})
+    assert not one.keep_earlier("own", "no server")
+    one.add_verdicts("own", [{"outcome": "holds"}])
+    one.finish_step("own", outcome="passed")
+    assert not one.keep_earlier("own", "of this run")
+    one.save()
+    one.close()
+    again = RunDirectory(run, {})
+    assert again.keep_earlier("own", "no server" + "x" * 20_000)
+    again.save()
+    index = json.loads((run / "run.json").read_text())
+    assert index["steps"]["own"]["run"] == one.run_id
+    assert index["failures"]["own"]["run"] == again.run_id
+    assert index["failures"]["own"]["error"].startswith("no server")
+    assert len(index["failures"]["own"]["error"]) == 10_000
+    again.finish_step("own", outcome="passed")  # it ran again
+    again.save()
+    again.close()
+    index = json.loads((run / "run.json").read_text())
+    assert (index["steps"]["own"]["run"], index["failures"]) == (again.run_id, {})
+
+
 def test_the_evidence_of_an_own_test_begins_anew(run: Path) -> None:
     for label in ("own/1", "own/2"):
         one = RunDirectory(run, {})
