@@ -20,10 +20,11 @@ from .errors import ServerError
 from .recording import Recording, Reply
 from .results import CAPABILITIES, is_offered, is_props, lists_models
 from .slots import Answer, answer_of
-from .sse import CHAT
+from .sse import CHAT, shown_words
 from .timeline import derive
 
 QUESTION = [{"role": "user", "content": "hi"}]
+MODELS_KEPT = 100
 MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
 _REFUSED = (400, 422)
 # What a server may refuse, tried one after another; a strict one refuses all that OpenAI's own
@@ -63,12 +64,15 @@ class Capabilities:
     stream_error: str | None = None
 
     def facts(self) -> dict[str, Any]:
-        """For run.json."""
+        """For run.json: what a server calls its models may be of any length."""
         dialect = self.dialect
         plain = {name: value for name, value in vars(self).items() if name != "dialect"}
+        models = list(map(shown_words, self.models[:MODELS_KEPT]))
+        if len(self.models) > MODELS_KEPT:
+            models.append(f"... ({len(self.models) - MODELS_KEPT:,} more)")
         return {
-            **plain,
-            "models": list(self.models),
+            **{name: shown_words(v) if isinstance(v, str) else v for name, v in plain.items()},
+            "models": models,
             "refused_fields": list(dialect.refused),
             "max_tokens_name": dialect.max_tokens_name,
             "api_path": dialect.api_path,

@@ -6,7 +6,7 @@ It finds what `baseline.py` compares, and gives what run.json keeps of it; it ju
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from .grade import NONSENSE, GradedLab
 from .relations import Verdict
 from .results import Lab, TtftResult
 from .rundir import RUN_FILE
+from .sse import shown_words
 
 
 class Baseline:
@@ -96,6 +97,8 @@ class Baseline:
 
 
 def _ratio(run: Measured | str) -> Any:
-    """The ratio of a run as plain data; a sentence where there is none."""
+    """The ratio of a run as plain data, long text cut; a sentence where there is none."""
     ratio = run if isinstance(run, str) else run.ratio
-    return asdict(ratio) if isinstance(ratio, Ratio) else ratio
+    if not isinstance(ratio, Ratio):
+        return ratio
+    return asdict(replace(ratio, text=tuple(map(shown_words, ratio.text))))

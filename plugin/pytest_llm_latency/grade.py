@@ -12,8 +12,6 @@ import contextlib
 import difflib
 import functools
 import json
-import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any, Literal, TypeVar
 from . import artifacts, contract, relations, results, sse
 from .artifacts import CHUNKS, Chunk, check, dump, load_json, parse, report_of
 from .errors import ArtifactError, LatencyError, NotDoneYet, StreamError
+from .files import Directory
 from .recording import End, Recording, Reply, Request, load
 from .relations import Verdict
 from .results import (
@@ -41,7 +40,7 @@ from .results import (
     TtftResult,
     is_close,
 )
-from .rundir import EVIDENCE, REPORT_SOURCES, RUN_FILE, RunIndex
+from .rundir import EVIDENCE, MAX_RUN_BYTES, REPORT_SOURCES, RUN_FILE, SERVER_LOG, RunIndex
 from .sentences import Rule
 from .serverlog import cancel_line
 from .slots import Poll, load_polls
@@ -49,10 +48,9 @@ from .speech import WORDS_PER_MINUTE
 from .timeline import derive
 
 Level = Literal["evidence", "contract"]
-SERVER_LOG = "server.log"
 POLLS = ".polls.jsonl"
-# Files that grow with what was streamed; all others are small.
-STREAMS = ("sse_raw.txt", ".jsonl", SERVER_LOG)
+# Files that hold what a server says, however much that is; all others are small.
+STREAMS = ("sse_raw.txt", ".jsonl", SERVER_LOG, "health.json", "props.json", "sentence.json")
 MAX_SMALL_BYTES = 4 * 1024 * 1024
 OURS = ("salt", "changed_suffix")
 # What the closes of a directory of before this was known do not have.
@@ -74,42 +72,21 @@ class Files:
     """Reads files of one directory, and nothing outside it. Raises ArtifactError."""
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
-        self.directory = directory
-        self._max_bytes = max_bytes
-
-    def exists(self, name: str) -> bool:
-        """Whether there is such a file, be it readable or not."""
-        return os.path.lexists(self.directory / name)
+        self._files = Directory(directory)
+        self.exists = self._files.exists
+        # An answer may have `max_bytes`; in JSON it takes up to twice as many, and has times.
+        self._max_bytes = 2 * max_bytes + MAX_SMALL_BYTES
 
     def near(self, name: str) -> str | None:
         """A file with nearly this name, in its place; None: there is none."""
-        try:
-            others = [path.name for path in self.directory.iterdir()]
-        except OSError:
-            return None
         known = {one for names in contract.FILES_OF.values() for one in names}
-        close = difflib.get_close_matches(name, set(others) - known, 1, 0.75)
+        close = difflib.get_close_matches(name, set(self._files.names()) - known, 1, 0.75)
         return close[0] if close else None
 
     def read_bytes(self, name: str) -> bytes:
         """All bytes of a regular file of bounded size that lies in the directory."""
-        path = self.directory / name
-        try:
-            inside = path.resolve(strict=True).is_relative_to(self.directory.resolve())
-            facts = path.stat()
-            if not inside:
-                raise ArtifactError(f"{name}: is a link out of the directory")
-            if not stat.S_ISREG(facts.st_mode):
-                raise ArtifactError(f"{name}: is not a regular file")
-            limit = self._max_bytes if name.endswith(STREAMS) else MAX_SMALL_BYTES
-            if facts.st_size > limit:
-                raise ArtifactError(f"{name}: {facts.st_size:,} bytes are more than {limit:,}")
-            return path.read_bytes()
-        except FileNotFoundError:
-            raise ArtifactError(f"{name}: is missing") from None
-        except (OSError, RuntimeError, ValueError) as error:
-            # RuntimeError: a loop of links, until 3.12; ValueError: a name that can be none
-            raise ArtifactError(f"{name}: cannot be read: {error}") from None
+        limit = self._max_bytes if name.endswith(STREAMS) else MAX_SMALL_BYTES
+        return self._files.read(name, MAX_RUN_BYTES if name == RUN_FILE else limit)
 
     def read_text(self, name: str) -> str:
         """The text of a UTF-8 file; a leading byte order mark is dropped."""
@@ -134,6 +111,17 @@ class Files:
                 for key in OURS:
                     row.pop(key, None)
         return check(artifacts.FILES[name], value, name)
+
+    def difference(self, name: str, expected: bytes) -> str | None:
+        """What a file has that it should not have; None: nothing. JSON may be written otherwise,
+        but what a server sent is often no JSON that can be read and written again."""
+        found = self.read_bytes(name)
+        if found == expected:
+            return None
+        if not name.endswith(".json"):
+            return f"{name}: differs from the recorded bytes"
+        text = expected.decode("utf-8", "replace")
+        return first_difference(load_json(self.read_text(name), name), load_json(text, name), name)
 
     def chunks(self) -> tuple[Chunk, ...]:
         """The lines of chunks.jsonl, checked."""
@@ -300,13 +288,7 @@ class GradedLab:
         problem = self.index.problem(step, (*expected, *also), self._files.read_bytes)
         difference = None
         for name, content in expected.items():
-            if name.endswith(".json"):
-                found = load_json(self._files.read_text(name), name)
-                difference = difference or first_difference(
-                    found, load_json(_text(content), name), name
-                )
-            elif difference is None and self._files.read_bytes(name) != _bytes(content):
-                difference = f"{name}: differs from the recorded bytes"
+            difference = difference or self._files.difference(name, _bytes(content))
         self._extra[step] = [
             relations.graded(step, "the files are unchanged and of one run", problem),
             relations.graded(step, "every value is derived again from the bytes", difference),
@@ -575,13 +557,9 @@ def _difference(found: Any, expected: Any, where: str) -> str | None:
             if difference is not None:
                 return difference
         return None
-    if found == expected:
+    if found == expected or (found != found and expected != expected):  # NaN
         return None
     return f"{where}: {json.dumps(found)[:60]}, expected {json.dumps(expected)[:60]}"
-
-
-def _text(content: bytes | str) -> str:
-    return content if isinstance(content, str) else content.decode("utf-8", "replace")
 
 
 def _bytes(content: bytes | str) -> bytes:

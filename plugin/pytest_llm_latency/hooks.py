@@ -5,6 +5,7 @@ They pass on what pytest says, and know nothing of servers.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Generator
 
@@ -15,6 +16,7 @@ from .language import Language
 from .options import language_of
 from .report.inert import inert_block
 from .report.terminal import write_comparison
+from .signals import ending_as_by_ctrl_c
 from .targets import Targets, send_to_controller
 
 
@@ -46,6 +48,12 @@ class MeasuringHooks:
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say which server is meant; start none."""
         return self._targets.header()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """What is measured is kept, and told, whatever signal ends the run."""
+        with ending_as_by_ctrl_c() if self._measures(item) else contextlib.nullcontext():
+            return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:

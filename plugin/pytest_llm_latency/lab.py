@@ -6,6 +6,7 @@ alone. It ties measurements to files; it does not judge and does not know pytest
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +27,7 @@ from .results import (
     SseResult,
     TtftResult,
 )
-from .rundir import REPORT_SOURCES, RunDirectory
+from .rundir import REPORT_SOURCES, SERVER_LOG, RunDirectory
 from .server.logs import RunLog
 
 T = TypeVar("T")
@@ -81,8 +82,9 @@ class LiveLab:
                 self._run.fail_step(step, str(error))
             except BaseException as error:  # a timeout, Ctrl-C: told in run.json, and passed on
                 words = "interrupted" if isinstance(error, KeyboardInterrupt) else repr(error)
-                self._run.fail_step(step, words)
-                self._run.save()
+                with contextlib.suppress(LatencyError):  # what ends the run is to be told
+                    self._run.fail_step(step, words)
+                    self._run.save()
                 raise
             self._run.save()
         result: T | LatencyError = self._results[step]
@@ -175,7 +177,7 @@ class LiveLab:
                 log_source=result.log_source,
             )
             if log is not None:
-                self._run.write("server.log", log.read(), "cancel")
+                self._run.write(SERVER_LOG, log.read(), "cancel")
             return result
 
         return self._once("cancel", measure)

@@ -18,7 +18,7 @@ from .artifacts import FILES, parse
 from .capabilities import Capabilities, look
 from .client import Client, Deadlines, Dialect
 from .costs import Costs, planned
-from .errors import ConfigError, LatencyError
+from .errors import ArtifactError, ConfigError, LatencyError
 from .figures import FIGURES
 from .lab import LiveLab
 from .options import UPSTREAM_API_KEY_VARIABLE, Settings
@@ -29,7 +29,7 @@ from .report import is_page
 from .report.inert import inert
 from .report.terminal import ProgressLine
 from .results import CAPABILITIES, UPSTREAM, Lab
-from .rundir import RunDirectory
+from .rundir import LIVE_LOG, SERVER_LOG, RunDirectory
 from .server.logs import FileLog, RunLog
 from .server.ways import Kind, Server, Wanted, choose, describe, open_server, wait_for_url
 from .session import Session, given_log
@@ -38,7 +38,6 @@ from .steps import Bench, check_context, check_plan
 from .timeline import count_in
 
 LONG_PROMPT_STEPS = frozenset(("prefill", "cache", "cancel", "report"))
-LIVE_LOG = ".server.log"
 PAGE = "report.html"
 
 
@@ -75,9 +74,9 @@ class LiveSession(Session):
         self._behind_offers = Capabilities(Dialect(settings.upstream_model, settings.body))
         facts = _facts(settings) | {"stamps": self._stamps and asdict(self._stamps)}
         self._run = RunDirectory(settings.artifacts, facts, settings.sources["artifacts"])
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(ArtifactError):
             if is_page(self._run.path / PAGE):
-                (self._run.path / PAGE).unlink()  # it would tell of files that change
+                self._run.remove(PAGE)  # it would tell of files that change
 
     @property
     def run(self) -> RunDirectory:
@@ -132,7 +131,8 @@ class LiveSession(Session):
                 self._save_log()
         finally:
             self.progress("")
-            live_log.unlink(missing_ok=True)
+            with contextlib.suppress(ArtifactError):  # what ended the block is to be told
+                self.run.remove(LIVE_LOG)
 
     def _look(self, client: Client, step: str) -> Capabilities:
         offered = look(client, self.progress)
@@ -145,13 +145,13 @@ class LiveSession(Session):
 
     def _save_log(self) -> None:
         """The log's last part, where this run's cancel step stands on it."""
-        if self._run_log is not None and self.run.owns("server.log"):
+        if self._run_log is not None and self.run.owns(SERVER_LOG):
             try:
                 log = self._run_log.read()
                 # Rotated since, it is another: the cancel step stands on what it saved.
-                if log.startswith((self.run.path / "server.log").read_bytes()):
-                    self.run.write("server.log", log, "cancel")
-            except (LatencyError, OSError) as error:
+                if log.startswith(self.run.read_bytes(SERVER_LOG)):
+                    self.run.write(SERVER_LOG, log, "cancel")
+            except LatencyError as error:
                 self.run.note("cancel", f"the end of the log is missing: {error}")
 
     def _look_at(self, server: Server) -> None:
@@ -340,7 +340,11 @@ class LiveSession(Session):
         super().reported(step, report)
         self.progress("")
         if report.when == "call" or report.outcome != "passed":
-            self.run.finish_step(step, outcome=report.outcome)
+            unbegun = report.when == "setup" and report.failed
+            if not (unbegun and self.run.keep_earlier(step, report.longreprtext)):
+                self.run.finish_step(step, outcome=report.outcome)
+            with contextlib.suppress(ArtifactError):  # `finish` tries again, and tells
+                self.run.save_soon()
 
     def figures(self) -> Mapping[str, float]:
         """The numbers of the artifacts that this run has made."""
@@ -400,9 +404,10 @@ def _check_model_named(url: str, offered: Capabilities, flag: str) -> None:
     """Raise ConfigError where the look at a server failed and it has models to choose from."""
     if offered.stream_error is None or offered.dialect.model is not None or not offered.models:
         return
+    models = list(map(sse.shown_words, offered.models[:8]))
     raise ConfigError(
-        f"{url}: {offered.stream_error}; name one of its models: {flag}={offered.models[0]} "
-        f"(it has {', '.join(offered.models[:8])})"
+        f"{url}: {offered.stream_error}; name one of its models: {flag}={models[0]} "
+        f"(it has {', '.join(models)})"
     )
 
 

@@ -223,12 +223,10 @@ def _health(result: ServerResult) -> Verdict:
         return _answered("server", relation, models, lists_models(models))
     body = reply.json()
     if isinstance(body, dict) and not isinstance(body.get("status", {}), dict | list):
-        words = str(body["status"])
+        words = sse.shown_words(str(body["status"]))
         well = HEALTHY.match(words) or not UNHEALTHY.search(words)
         healthy = reply.status == 200 and bool(well)
-        return _answered(
-            "server", "/health: status is ok", reply, healthy, f"status {sse.shown_words(words)!r}"
-        )
+        return _answered("server", "/health: status is ok", reply, healthy, f"status {words!r}")
     # vLLM and SGLang answer with no body at all.
     return _answered("server", "/health: HTTP 200", reply, reply.status == 200)
 

@@ -6,28 +6,41 @@ It knows names, hashes and run ids, and nothing of what the artifacts mean.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
+from .artifacts import CHUNKS, FILES
 from .errors import ArtifactError, ConfigError
+from .files import Directory, parts_of
 from .recording import Recording
 from .recording import dump as dump_recording
 from .relations import FAILING
-from .sse import json_text
+from .sse import json_text, now, value_of
 
 RUN_FILE = "run.json"
 EVIDENCE = "evidence"
+SERVER_LOG = "server.log"
+LIVE_LOG = ".server.log"
 FORMAT = "pytest-llm-latency/run"
 VERSION = 1
 SECTIONS = ("runs", "steps", "failures", "artifacts")
+# What a run writes beside its evidence.
+WRITTEN = (RUN_FILE, *FILES, CHUNKS, "sse_raw.txt", "sse.py", SERVER_LOG)
+EVIDENCE_SUFFIX = ".jsonl"
+# Beyond, run.json is none: it has a few hundred bytes for each test and file.
+MAX_RUN_BYTES = 64 * 1024 * 1024
+MAX_ARTIFACT_BYTES = 1024 * 1024 * 1024
+ERROR_CHARACTERS = 10_000
+# One that takes no longer is done each time, a longer one a tenth of the time.
+CHEAP_SAVE_S = 0.02
+SAVES_APART = 10
+_DEEPEST = 100
 REPORT_SOURCES = ("ttft.json", "prefill.json", "cache.json", "sentence.json", "cancel.json")
 
 
@@ -143,24 +156,49 @@ class RunDirectory:
         self, path: Path, facts: Mapping[str, Any], source: str = "--llm-artifacts"
     ) -> None:
         """Create and lock `path`. Raises ConfigError, which names `source`, if it cannot be
-        used or is in use."""
+        used or is in use, or something lies in it where the run would write."""
         self.path = path.absolute()
         self.run_id = new_run_id()
-        self._lock = _lock(self.path, source)
+        self._files = Directory(self.path)
+        self._lock = _lock(self._files, source)
         try:
-            self._index = _read_index(self.path / RUN_FILE)
+            self._index = self._read_index()
+            self._check_places()
+        except ArtifactError as error:
+            self.close()
+            raise ConfigError(f"{source}: {self.path}: {error}") from None
         except BaseException:
             self.close()
             raise
         self._ours: dict[str, dict[str, Any]] = {}  # the entries of the steps of this run
         self._staged: dict[str, dict[str, Any]] = {}  # files of steps under way, by step
         self._pending: dict[str, dict[str, bytes]] = {}  # their artifacts, until commit_step
+        self._saved_at = self._save_took = 0.0  # seconds
         self._index["run"] = self.run_id
         self._index["runs"][self.run_id] = dict(facts)
 
     def close(self) -> None:
         """Give the directory free."""
         os.close(self._lock)
+
+    def _read_index(self) -> dict[str, Any]:
+        """The run.json of the directory; a fresh one where it has none. One that is none of ours,
+        or cannot be read as one, is kept under another name. Raises ArtifactError."""
+        index: dict[str, Any] = {"format": FORMAT, "version": VERSION, "run": ""}
+        index |= {name: {} for name in SECTIONS}
+        if not self._files.exists(RUN_FILE):
+            return index
+        found = value_of(self._files.read(RUN_FILE, MAX_RUN_BYTES))
+        if _depth(found) <= _DEEPEST and _is_index(found):
+            return {**index, **found}
+        self._files.rename(RUN_FILE, f"{RUN_FILE}.before-{self.run_id}")
+        return index
+
+    def _check_places(self) -> None:
+        """Raise ArtifactError where something else than files of a run lies where it writes."""
+        for name in (*WRITTEN, *(f".{name}.part" for name in WRITTEN), LIVE_LOG):
+            self._files.check(name)
+        self._files.check_tree(EVIDENCE, EVIDENCE_SUFFIX)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -182,34 +220,51 @@ class RunDirectory:
         self._ours[step] = {"run": self.run_id, "notes": []}
         self._staged[step] = {}
         self._pending[step] = {}
-        shutil.rmtree(self.path / self._staging(step), ignore_errors=True)
+        self._remove_evidence(self._staging(step))
 
     def commit_step(self, step: str) -> None:
         """Replace what an earlier run left of the step by what this one measured."""
-        write_all({self.path / name: data for name, data in self._pending[step].items()})
-        staged = self._staged.pop(step)
-        final = f"{EVIDENCE}/{step}"
+        self._files.write(self._pending[step])
+        staged, final = self._staged[step], f"{EVIDENCE}/{step}"
+        self._keep_staged(step, final)
         for name in self.names(step):
-            del self._index["artifacts"][name]
+            entry = self._index["artifacts"].pop(name)
             if name not in staged and not name.startswith(f"{final}/"):
-                (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.path / final, ignore_errors=True)
-        if (self.path / self._staging(step)).exists():
-            (self.path / self._staging(step)).rename(self.path / final)
-        self._index["artifacts"].update(staged)
+                self._remove_unchanged(name, entry["sha256"])
+        self._index["artifacts"].update(self._staged.pop(step))
         self._index["failures"].pop(step, None)
         self._index["steps"][step] = self._ours[step]
 
     def fail_step(self, step: str, error: str) -> None:
         """Keep what was recorded of a step that could not be measured beside what an earlier
         run left of it."""
-        self._staged.pop(step)
-        failed = self.path / EVIDENCE / f"{step}.failed"
-        shutil.rmtree(failed, ignore_errors=True)
-        if (self.path / self._staging(step)).exists():
-            (self.path / self._staging(step)).rename(failed)
-        self._ours[step]["error"] = error
+        self._staged.pop(step, None)
+        self._ours[step]["error"] = error[:ERROR_CHARACTERS]
         self._index["failures"][step] = self._ours[step]
+        self._keep_staged(step, f"{EVIDENCE}/{step}.failed")
+
+    def keep_earlier(self, step: str, error: str) -> bool:
+        """Where a step could not even begin, and an earlier run has measured it: keep what that
+        left, and beside it that this run failed. False: there is nothing to keep."""
+        if step in self._ours or step not in self._index["steps"]:
+            return False
+        failed = {"run": self.run_id, "notes": [], "error": error[:ERROR_CHARACTERS]}
+        self._index["failures"][step] = failed
+        return True
+
+    def _keep_staged(self, step: str, final: str) -> None:
+        self._remove_evidence(final)
+        if self._files.exists(self._staging(step)):
+            self._files.rename(self._staging(step), final)
+
+    def _remove_evidence(self, name: str) -> None:
+        self._files.remove_tree(name, EVIDENCE_SUFFIX)
+
+    def _remove_unchanged(self, name: str, sha256: str) -> None:
+        """What a run wrote, but nothing that anybody has put in its place since."""
+        with contextlib.suppress(ArtifactError):
+            if hashlib.sha256(self.read_bytes(name)).hexdigest() == sha256:
+                self._files.remove(name)
 
     def finish_step(self, step: str, **fields: Any) -> None:
         """Add `fields` (outcome, facts) to the step's entry."""
@@ -229,6 +284,7 @@ class RunDirectory:
         if step not in self._ours:
             self._ours[step] = {"run": self.run_id, "notes": []}
             self._index["steps"][step] = self._ours[step]
+            self._index["failures"].pop(step, None)
         return self._ours[step]
 
     def _staging(self, step: str) -> str:
@@ -245,10 +301,10 @@ class RunDirectory:
         staged = self._staged.get(step)
         evidence = f"{EVIDENCE}/{step}/"
         if staged is None:
-            write_all({self.path / name: content})
+            self._files.write({name: content})
         elif name.startswith(evidence):
             place = f"{self._staging(step)}/{name.removeprefix(evidence)}"
-            write_all({self.path / place: content})
+            self._files.write({place: content})
         else:
             self._pending[step][name] = content
         entries = self._index["artifacts"] if staged is None else staged
@@ -268,7 +324,7 @@ class RunDirectory:
         if step not in self._ours:
             # A user's own test, which no lab step announced: its evidence begins anew.
             self._entry(step)
-            shutil.rmtree(self.path / EVIDENCE / step, ignore_errors=True)
+            self._remove_evidence(f"{EVIDENCE}/{step}")
             for name in self.names(step):
                 del self._index["artifacts"][name]
         self.write(f"{EVIDENCE}/{label}", text, step)
@@ -281,9 +337,17 @@ class RunDirectory:
     def read(self, name: str) -> str:
         """The text of an artifact. Raises ArtifactError."""
         try:
-            return (self.path / name).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            return self.read_bytes(name).decode("utf-8")
+        except UnicodeDecodeError as error:
             raise ArtifactError(f"cannot read {self.path / name}: {error}") from None
+
+    def read_bytes(self, name: str) -> bytes:
+        """The bytes of an artifact. Raises ArtifactError."""
+        return self._files.read(name, MAX_ARTIFACT_BYTES)
+
+    def remove(self, name: str) -> None:
+        """Remove a file that is no artifact; it may be missing. Raises ArtifactError."""
+        self._files.remove(name)
 
     def of_one_run(self, names: Iterable[str]) -> str | None:
         """The run that made all of these files, None if one is missing, changed or another's."""
@@ -293,79 +357,70 @@ class RunDirectory:
             if entry is None:
                 return None
             try:
-                content = (self.path / name).read_bytes()
-            except OSError:
+                content = self.read_bytes(name)
+            except ArtifactError:
                 return None
             if hashlib.sha256(content).hexdigest() != entry["sha256"]:
                 return None
             runs.add(entry["run"])
         return runs.pop() if len(runs) == 1 else None
 
+    def save_soon(self) -> None:
+        """Write run.json, as cheap as that is: after each of a thousand tests it takes a while, and
+        may wait for a later one. Raises ArtifactError."""
+        if now() - self._saved_at >= SAVES_APART * (self._save_took - CHEAP_SAVE_S):
+            self.save()
+
     def save(self) -> None:
-        """Write run.json. Facts of runs of which nothing is left are dropped."""
+        """Write run.json. Facts of runs of which nothing is left are dropped. Raises
+        ArtifactError."""
+        begun = now()
         sections = (self._index[name] for name in ("steps", "failures", "artifacts"))
         alive = {entry["run"] for section in sections for entry in section.values()}
         alive.add(self.run_id)
         runs = {run: facts for run, facts in self._index["runs"].items() if run in alive}
         self._index["runs"] = runs
-        text = json_text(self._index, indent=2) + "\n"
-        write_all({self.path / RUN_FILE: text.encode("utf-8")})
+        try:
+            content = (json_text(self._index, indent=2) + "\n").encode("utf-8")
+        except (ValueError, RecursionError) as error:
+            raise ArtifactError(f"cannot write {self.path / RUN_FILE}: {error}") from None
+        if len(content) > MAX_RUN_BYTES:
+            raise ArtifactError(
+                f"{RUN_FILE}: {len(content):,} bytes are more than {MAX_RUN_BYTES:,}"
+            )
+        self._files.write({RUN_FILE: content})
+        self._saved_at = now()
+        self._save_took = self._saved_at - begun
 
 
-def write_all(files: Mapping[Path, bytes]) -> None:
-    """Write the files whole or not at all: all beside their places first, then renamed.
-
-    Raises ArtifactError, and then none of them has changed.
-    """
-    parts = {path: path.with_name(f".{path.name}.part") for path in files}
-    path = Path()
-    try:
-        for path, content in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with parts[path].open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        for path, part in parts.items():
-            part.replace(path)
-    except OSError as error:
-        # A full disk's error names no file.
-        raise ArtifactError(f"cannot write {error.filename or path}: {error.strerror}") from None
-    finally:
-        for part in parts.values():
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-
-
-def _lock(path: Path, source: str) -> int:
+def _lock(files: Directory, source: str) -> int:
+    path = files.path
     try:
         path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        return files.lock(".lock")
     except FileExistsError:
         raise ConfigError(f"{source}: {path} is not a directory") from None
     except NotADirectoryError as error:
         raise ConfigError(f"{source}: {error.filename} lies below a file") from None
-    except OSError as error:
-        raise ConfigError(f"{source}: cannot write into {path}: {error.strerror}") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(handle)
         raise ConfigError(
             f"{source}: another run is using {path}; wait for it, or name another directory"
         ) from None
-    return handle
+    except OSError as error:
+        raise ConfigError(f"{source}: cannot write into {path}: {error.strerror}") from None
+    except ArtifactError as error:
+        raise ConfigError(f"{source}: {path}: {error}") from None
 
 
-def _read_index(path: Path) -> dict[str, Any]:
-    """The run.json of the directory; a fresh one where it has none that can be read."""
-    index: dict[str, Any] = {"format": FORMAT, "version": VERSION, "run": ""}
-    index |= {name: {} for name in SECTIONS}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return index
-    return found if _is_index(found) else index
+def _depth(value: Any) -> int:
+    """How deeply JSON data is nested, counted without recursion."""
+    depth, level = 0, [value]
+    while level := [one for one in level if isinstance(one, (dict, list))]:
+        depth += 1
+        level = [
+            inner for one in level for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return depth
 
 
 def _is_index(found: Any) -> bool:
@@ -399,5 +454,8 @@ def _outcomes(verdicts: Any) -> set[str]:
 
 def _is_inside(name: str) -> bool:
     """Whether a file's name stays in the directory: a run.json may come from anywhere."""
-    path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts
+    try:
+        parts_of(name)
+    except ArtifactError:
+        return False
+    return True

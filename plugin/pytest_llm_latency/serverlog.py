@@ -8,6 +8,7 @@ from collections.abc import Iterator
 # What stands around these words changed between versions; the words did not.
 _LAUNCHED = b"processing task"
 _CANCELLED = b"cancel task"
+LINE_BYTES_SHOWN = 1_000  # it goes into run.json
 # "task 7 | processing task", "cancel task, id_task = 7", and in JSON lines "id_task":7.
 _NUMBERS = (re.compile(rb"task (\d+) \| processing task"), re.compile(rb'id_task"? ?[=:] ?(\d+)'))
 
@@ -25,7 +26,7 @@ def cancel_line(part: bytes, task: int | None = None) -> str | None:
         launched = {ours}
     for number, line in _lines(part, _CANCELLED):
         if not launched or number in launched:
-            return line.decode("utf-8", "replace").strip()
+            return line[:LINE_BYTES_SHOWN].decode("utf-8", "replace").strip()
     return None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -230,7 +231,7 @@ class Session:
             try:
                 from .report import page  # only here: it takes a while
 
-                if path.exists() and not is_page(path):
+                if os.path.lexists(path) and not is_page(path):
                     raise ArtifactError(f"{path} is no page of ours; give another: --llm-page=FILE")
                 page.write(
                     path, directory, self.settings.max_bytes, verdicts, self._errors, self.language
@@ -274,7 +275,8 @@ class GradeSession(Session):
         """The log that the options name, for a directory without one."""
         log = given_log(self.settings)
         if isinstance(log, FileLog):
-            return Files(log.path.parent, self.settings.max_bytes).read_bytes(log.path.name)
+            path = Path(os.path.realpath(log.path))  # its user may have named a link
+            return Files(path.parent, self.settings.max_bytes).read_bytes(path.name)
         return log.read(0) if log is not None else None
 
     def header(self) -> list[str]:

@@ -24,6 +24,7 @@ from markupsafe import Markup
 from .. import budget
 from ..causes import Cause
 from ..errors import ArtifactError, LatencyError
+from ..files import Directory
 from ..grade import NONSENSE, GradedLab
 from ..language import Language
 from ..language import language as in_language
@@ -38,7 +39,7 @@ from ..results import (
     SseResult,
     TtftResult,
 )
-from ..rundir import RUN_FILE, RunIndex, write_all
+from ..rundir import RUN_FILE, RunIndex
 from ..sentences import Rule
 from ..speech import utterances
 from . import MADE_BY, charts
@@ -114,7 +115,7 @@ def write(
     except (*NONSENSE, jinja2.TemplateError, SchemaValidationError) as error:
         # Files may hold anything; whatever the page stumbles over is theirs.
         raise ArtifactError(f"{directory}: no page can be made of it: {error!r}") from None
-    write_all({path: text.encode("utf-8")})
+    Directory(path.parent).write({path.name: text.encode("utf-8")})
 
 
 def read(

@@ -5,11 +5,13 @@ It returns bytes and does not interpret them.
 
 from __future__ import annotations
 
+import os
 import shlex
+import stat
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from ..errors import ConfigError
 
@@ -41,14 +43,14 @@ class FileLog:
 
     def size(self) -> int:
         try:
-            with self.path.open("rb"):
-                return self.path.stat().st_size
+            with self._open() as file:
+                return file.seek(0, 2)
         except OSError as error:
             raise self._unreadable(error) from None
 
     def read(self, start: int) -> bytes:
         try:
-            with self.path.open("rb") as file:
+            with self._open() as file:
                 if file.seek(0, 2) >= start:
                     file.seek(start)
                 else:
@@ -56,6 +58,14 @@ class FileLog:
                 return file.read()
         except OSError as error:
             raise self._unreadable(error) from None
+
+    def _open(self) -> BinaryIO:
+        """A pipe is not waited for: nobody may write into it."""
+        file = os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise ConfigError(f"{self.source}: {self.path} is not a regular file")
+        return file
 
     def _unreadable(self, error: OSError) -> ConfigError:
         return ConfigError(f"{self.source}: cannot read {self.path}: {error.strerror}")

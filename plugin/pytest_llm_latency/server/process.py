@@ -139,7 +139,9 @@ def guarded(
 
 def _writable(log_path: Path) -> BinaryIO:
     try:
-        return log_path.open("wb")
+        # Never into a file that is there, which may be a link, or known by another name, too.
+        log_path.unlink(missing_ok=True)
+        return log_path.open("xb")
     except OSError as error:
         raise ServerStartError(f"cannot write the log {log_path}: {error.strerror}") from None
 

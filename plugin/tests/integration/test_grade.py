@@ -278,9 +278,9 @@ CHEATS: dict[str, tuple[str, str, Callable[[Path], None]]] = {
     "truncated chunks": ("sse", "chunks.jsonl|piece", truncate("chunks.jsonl")),
     "a truncated raw file": ("sse", "sse_raw.txt|piece", truncate("sse_raw.txt")),
     "a missing file": ("cancel", "cancel.json: is missing", lambda d: (d / "cancel.json").unlink()),
-    "a link out of the directory": ("cache", "cache.json: is a link out of the directory", link_out),
+    "a link out of the directory": ("cache", "cache.json: is a link, expected a regular file", link_out),
     "a file of 2 GB": ("sse", "sse_raw.txt: 2,147,483,648 bytes are more than", huge),
-    "a pipe": ("ttft", "ttft.json: is not a regular file", fifo),
+    "a pipe": ("ttft", "ttft.json: is a pipe, expected a regular file", fifo),
     "health that is not ok": ("server", "status|health", lambda d: change(d, "health.json", lambda v: v.update(status="error"))),
     "props without slots": ("server", "total_slots|props", lambda d: change(d, "props.json", lambda v: v.update(total_slots=0))),
 }  # fmt: skip
