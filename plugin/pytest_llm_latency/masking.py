@@ -55,7 +55,8 @@ class Mask:
         self._escape = _escapes_of(b"".join(raw))
         forms = {form for one in raw for form in (one, *_as_base64(one))}
         # An escape in a secret itself is undone in the text, too.
-        forms |= {self._undone(form)[-1] for form in forms}
+        undone = {self._undone(form)[-1] for form in forms}
+        forms |= {form for form in undone if len(form) >= SECRET_BYTES_AT_LEAST}
         self._needles = sorted(map(_Needle, forms), key=len, reverse=True)
         self.places = 0
 
@@ -211,7 +212,8 @@ def _escapes_of(characters: bytes) -> re.Pattern[bytes]:
         # From the first of a run of backslashes (escapes may be escaped): each run is read once.
         rb"\\(?<!\\\\)\\*(?:(?:u00|x)(?P<code>[2-7]%b)|(?P<itself>[%b])" % (_HEX, itself)
         + wide
-        + (rb"|(?<=\\\\))" if b"\\" in characters else rb")")
+        # What they stand for cannot be told: where a secret has one, all are passed over.
+        + (rb"|)" if b"\\" in characters else rb")")
         + rb"|%%(?:25){0,3}(?P<percent>[2-7]%b%b)" % (_HEX, high)
         + rb"|&(?:amp;){0,3}(?:#0{0,6}(?P<decimal>[0-9]{2,3})"
         + rb"|#[xX]0{0,6}(?P<hexadecimal>[2-7]%b)|(?P<name>%b));" % (_HEX, b"|".join(names))
@@ -222,7 +224,7 @@ def _character(match: re.Match[bytes]) -> bytes:
     """What an escape stands for."""
     kind = match.lastgroup
     if kind is None:  # backslashes alone
-        return b"\\"
+        return b""
     what = match[kind]
     if kind == "itself":
         return what
