@@ -30,11 +30,14 @@ _PLAIN_HEADER = re.compile(
     r"accept(-.*)?|cache-control|date|dnt|from|origin|pragma|priority|referer|traceparent|"
     r"user-agent|via|.*model.*|.*-version"
 )
-_PLAIN_VALUE = re.compile(r"[A-Za-z]{1,20}|[a-z]+/[\w.+*-]+|keep-alive|no-(cache|store|transform)")
+_PLAIN_VALUE = re.compile(
+    r"[A-Za-z]{1,20}|(application|text|image|audio)/[\w.+*-]+|keep-alive|no-(cache|store|transform)"
+)
 _CREDENTIALS = re.compile(
     r"(?<=//)[^/?#\s\"'<>@]*(?:@[^/?#\s\"'<>@]*)*(?=@)"  # a URL's user and password
     r"|(?<=[?&;])([\w.~%-]+)=([^&;#\s\"'<>]+)"
-    r"|\b(Bearer|Basic)(\s+)[\w.~+/=-]{8,}",
+    r"|\b(Bearer|Basic)(\s+)[\w.~+/=-]{8,}"
+    r"|(?<![\w-])--?([A-Za-z][\w-]*)(?:=|\s+)([^\s'\"]+)",  # an option of a command
     re.IGNORECASE,
 )
 
@@ -96,18 +99,18 @@ def shown(value: Any) -> Any:
 
 
 def without_credentials(text: str) -> str:
-    """Words without the user and password of a URL, values of secret names in its query, and what
-    follows "Bearer"."""
+    """Words without the user and password of a URL, values of secret names in its query and among
+    the options of a command, and what follows "Bearer"."""
     return _CREDENTIALS.sub(_starred, text)
 
 
 def _starred(match: re.Match[str]) -> str:
-    name, scheme, space = match[1], match[3], match[4]
-    if scheme:
-        return f"{scheme}{space}{STARS}"
-    if name is None:
+    name, value = (match[1], match[2]) if match[1] else (match[5], match[6])
+    if match[3]:
+        return f"{match[3]}{match[4]}{STARS}"
+    if not name:
         return STARS if match[0] else ""
-    return f"{name}={STARS}" if is_secret_name(name) else match[0]
+    return match[0].removesuffix(value) + STARS if is_secret_name(name) else match[0]
 
 
 def secrets_in(value: Any) -> Iterator[str]:

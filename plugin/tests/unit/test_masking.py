@@ -185,7 +185,10 @@ def test_any_other_text_stays(text: str, key: str) -> None:
 @given(st.text(max_size=9), st.text(max_size=9), st.text(PRINTED, min_size=8, max_size=20))
 @settings(max_examples=100, deadline=None)
 def test_any_json_stays_json(before: str, after: str, key: str) -> None:
-    for text in (json.dumps(before + key + after), json.dumps(before + key + after, ensure_ascii=False)):
+    for text in (
+        json.dumps(before + key + after),
+        json.dumps(before + key + after, ensure_ascii=False),
+    ):
         masked = Mask([key]).data(text.encode("utf-8", "surrogatepass"))
         assert isinstance(json.loads(masked.decode("utf-8", "surrogatepass")), str)
         assert key not in json.loads(masked.decode("utf-8", "surrogatepass"))
@@ -193,7 +196,12 @@ def test_any_json_stays_json(before: str, after: str, key: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [text_event("some words ").encode() * 60_000, b"\\" * 10**7, b"&amp;" * 10**6, b'"content":"' * 10**6],
+    [
+        text_event("some words ").encode() * 60_000,
+        b"\\" * 10**7,
+        b"&amp;" * 10**6,
+        b'"content":"' * 10**6,
+    ],
     ids=["an answer", "backslashes", "ampersands", "strings without end"],
 )
 def test_ten_megabytes_are_little_work(body: bytes) -> None:
