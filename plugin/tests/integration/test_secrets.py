@@ -326,8 +326,9 @@ def test_a_wrong_option_is_not_repeated(
 def test_a_server_that_does_not_start_and_tells_of_its_key(
     tmp_path: Path, command: list[str]
 ) -> None:
-    program = f"import sys, time; print(sys.argv); print({SAID!r}); sys.exit(3)"
-    args = hide_arguments([sys.executable, "-c", program, *command])
+    program = tmp_path / "server.py"
+    program.write_text(f"import sys; print(sys.argv); print({SAID!r}); sys.exit(3)")
+    args = hide_arguments([sys.executable, str(program), *command])
     with (
         pytest.raises(ServerStartError) as error,
         guarded(args, tmp_path / "log", "http://127.0.0.1:9", 9.0, lambda _: None),

@@ -123,9 +123,7 @@ def settings_of(pytestconfig: pytest.Config, **environment: str) -> Settings:
     return resolve(pytestconfig, {f"LLM_{name}": value for name, value in environment.items()})
 
 
-def test_settings_show_no_secret(
-    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_show_no_secret(pytestconfig: pytest.Config) -> None:
     settings = settings_of(
         pytestconfig,
         API_KEY="correct-horse", UPSTREAM_API_KEY="another-horse", HEADER="X-Tenant: battery-staple",
