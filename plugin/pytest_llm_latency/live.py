@@ -152,6 +152,7 @@ class LiveSession(Session):
         if self._run_log is not None and self.run.owns("server.log"):
             try:
                 log = self._run_log.read()
+                self._tell_masked("cancel")
                 # Rotated since, it is another: the cancel step stands on what it saved.
                 if log.startswith((self.run.path / "server.log").read_bytes()):
                     self.run.write("server.log", log, "cancel")
@@ -375,7 +376,6 @@ class LiveSession(Session):
 
     def finish(self) -> str | None:
         """Write run.json a last time; give what went wrong."""
-        self._tell_masked(CAPABILITIES)
         self.run.facts["ended"] = True
         self.run.facts["costs"] = {"requests": self._costs.requests, "tokens": self._costs.tokens}
         try:

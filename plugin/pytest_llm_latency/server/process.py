@@ -18,7 +18,7 @@ from .. import sse
 from ..client import Client
 from ..errors import ServerError, ServerStartError
 from ..masking import Mask
-from ..secrecy import secrets_in
+from ..secrecy import secrets_in, without_credentials
 
 GUARD = Path(__file__).with_name("guard.py")
 POLL_S = 0.02
@@ -54,7 +54,7 @@ def log_tail(log_path: Path, command: Sequence[str]) -> str:
             # What is cut off in front of the lines may be half a secret.
             log.seek(max(0, log.tell() - 2 * LOG_TAIL_BYTES))
             tail = mask.data(log.read())[-LOG_TAIL_BYTES:]
-            lines = mask.words(tail.decode("utf-8", "replace")).splitlines()
+            lines = without_credentials(tail.decode("utf-8", "replace")).splitlines()
     except OSError as error:
         return f"  (no log: {error})"
     return "\n".join(f"  {line}" for line in lines[-LOG_TAIL_LINES:]) or "  (the log is empty)"
