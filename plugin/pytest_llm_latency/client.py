@@ -7,6 +7,7 @@ Every request has a connection of its own, so that each is measured alike and a 
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import functools
@@ -31,7 +32,16 @@ import urllib3.connectionpool
 from . import sse
 from .arrivals import Response, UnreadableBody
 from .errors import ConfigError, ServerError
+from .masking import Mask
 from .recording import End, EndKind, Recording, Reply, Request
+from .secrecy import (
+    STARS,
+    Hidden,
+    is_secret_name,
+    secrets_in,
+    secrets_of_headers,
+    secrets_of_key,
+)
 from .timeline import Timeline, derive
 
 MAX_REPLY_BYTES = 32 * 1024 * 1024
@@ -44,7 +54,6 @@ NETWORK_ERRORS = (
     ValueError,
 )
 CLOSE_GRACE_S = 0.05
-SECRET_CHARACTERS_AT_LEAST = 8
 
 if not hasattr(urllib3.HTTPResponse, "read1"):
     raise ConfigError(
@@ -151,7 +160,8 @@ def _pool_class(pool: type[Any], connection: type[Any], stamps: _Stamps) -> type
 
 
 class Exchange:
-    """One streamed request: `send` yields its reads, `recording` is there afterwards.
+    """One streamed request: `send` yields its reads as they came, which are for no file and no
+    terminal; `recording` is there afterwards, its secrets starred.
 
     `close_at_ms` closes the connection at that moment, whatever the stream is doing;
     `close_on_token` right after the read with the first token (of text, or of reasoning).
@@ -183,8 +193,7 @@ class Exchange:
 
     def run(self, body: Mapping[str, Any]) -> Recording:
         """Send and read to the end; return the recording."""
-        for _ in self.send(body):
-            pass
+        collections.deque(self.send(body), maxlen=0)
         assert self.recording is not None
         return self.recording
 
@@ -198,6 +207,7 @@ class Exchange:
         cpu_wait_before_ms = _cpu_wait_ms()
         clocks_before = _clocks_s()
         reads: list[sse.Read] = []
+        read: sse.Read | None = None
         end: End | None = None
         response: requests.Response | None = None
         headers_ms: float | None = None
@@ -234,21 +244,28 @@ class Exchange:
             cpu_wait_ms = _cpu_wait_ms()
             if cpu_wait_ms is not None and cpu_wait_before_ms is not None:
                 cpu_wait_ms = round(cpu_wait_ms - cpu_wait_before_ms, 3)
+            # Only now: no stamp waits for it, and a secret may be split over reads.
+            masked, places = _masked(client.mask, reads)
             self.recording = Recording(
                 label=self._label,
-                request=Request("POST", path, client.shown(request.headers), full_body),
+                request=Request(
+                    "POST", path, client.shown(request.headers), client.mask.value(full_body)
+                ),
                 status=response.status_code if response is not None else None,
                 response_headers=tuple(client.shown(response.headers).items())
                 if response is not None
                 else (),
                 connect_ms=stamps.connect_ms,
                 headers_ms=headers_ms,
-                reads=tuple(reads),
+                reads=masked,
                 end=end or self._end("broken", "interrupted"),
                 jitter_ms=client.jitter_ms,
                 cpu_wait_ms=cpu_wait_ms,
                 clock_off_ms=_clock_off_ms(clocks_before, _clocks_s()),
+                masked=places,
             )
+            read = None  # no local of this frame shows what is starred
+            reads.clear()
             client.keep(self.recording)
 
     def _reads(self, response: requests.Response) -> Iterator[sse.Read]:
@@ -268,7 +285,6 @@ class Exchange:
             if read is None:
                 return
             size += len(read.data)
-            read = sse.Read(read.t_ms, self._client.scrub(read.data))
             yield read
             if self._token_seen is None or self._token_seen.seen:
                 continue
@@ -317,7 +333,7 @@ class Exchange:
             what = "the connection broke" if connected else "cannot connect"
             if isinstance(root, UnreadableBody):
                 what = "the answer cannot be read"
-            return self._end("broken", f"{what}: {self._client.scrubbed(_words(root))}")
+            return self._end("broken", f"{what}: {_words(root, self._client.mask)}")
         if not connected:
             words = f"connect deadline: no connection in {deadlines.connect:g} s"
         elif answered:
@@ -404,14 +420,14 @@ def _without_frames(error: BaseException) -> BaseException:
     return error.with_traceback(None)
 
 
-def _words(root: BaseException) -> str:
-    return (str(root) or type(root).__name__).replace("\n", " ")[:200]
+def _words(root: BaseException, mask: Mask) -> str:
+    return mask.words((str(root) or type(root).__name__).replace("\n", " "))[:200]
 
 
-def shown(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers as evidence: without credentials."""
-    hidden = {"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key"}
-    return {name: value for name, value in headers.items() if name.lower() not in hidden}
+def _masked(mask: Mask, reads: Sequence[sse.Read]) -> tuple[tuple[sse.Read, ...], int]:
+    """(the reads with their secrets starred, the number of places)."""
+    parts, places = mask.parts([read.data for read in reads])
+    return tuple(sse.Read(read.t_ms, part) for read, part in zip(reads, parts)), places
 
 
 class _TokenWatch:
@@ -483,7 +499,8 @@ class Client:
     every chat request, `headers` go with every request, `ca` is a file of certificates to trust
     instead of the system's. `keep` gets every recording of a streamed request, its label behind
     `prefix`; `spend` is told of each before it is sent (and may raise); `jitter_ms` is what its
-    stamps are worth (see `stamps.py`)."""
+    stamps are worth (see `stamps.py`). `mask` stars what no file may hold; left out, the key and
+    the values of `headers`."""
 
     def __init__(
         self,
@@ -499,14 +516,22 @@ class Client:
         prefix: str = "",
         spend: Callable[[Mapping[str, Any]], None] | None = None,
         jitter_ms: float = 0.0,
+        mask: Mask | None = None,
     ) -> None:
         self.base_url, self.api_paths = sse.api_places(base_url)
         self.dialect = dialect or Dialect()
         self.deadlines = deadlines or Deadlines()
         self.max_bytes = max_bytes
         self.jitter_ms = jitter_ms
-        self._secrets = _Secrets(api_key, headers or {})
-        self._starred = self._secrets.long_ones()
+        self._api_key = Hidden(api_key or "")
+        self._headers = {name: Hidden(value) for name, value in (headers or {}).items()}
+        self.mask = mask or Mask(
+            [
+                *secrets_of_key(api_key),
+                *secrets_of_headers(self._headers),
+                *secrets_in(self.dialect.extra),
+            ]
+        )
         self._ca = ca
         self.prefix = prefix
         self._keep = keep
@@ -522,7 +547,7 @@ class Client:
     @property
     def has_key(self) -> bool:
         """Whether it sends an API key."""
-        return bool(self._secrets.api_key)
+        return bool(self._api_key)
 
     def speaking(self, dialect: Dialect) -> Client:
         """The same client with another dialect."""
@@ -542,22 +567,13 @@ class Client:
 
     def shown(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Headers as evidence: without credentials, and without the values of one's own."""
+        own = {name.lower() for name in self._headers}
+        hidden = {"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key"}
         return {
-            name: "<secret>" if name in self._secrets.headers else self.scrubbed(value)
-            for name, value in shown(headers).items()
+            name: STARS if name.lower() in own or is_secret_name(name) else self.mask.words(value)
+            for name, value in headers.items()
+            if name.lower() not in hidden
         }
-
-    def scrubbed(self, text: str) -> str:
-        """Without what is secret: a server may repeat the key that it refuses."""
-        return self.scrub(text.encode("utf-8", "surrogateescape")).decode(
-            "utf-8", "surrogateescape"
-        )
-
-    def scrub(self, data: bytes) -> bytes:
-        """The same for bytes; their number stays."""
-        for secret in self._starred:
-            data = data.replace(secret, b"*" * len(secret))
-        return data
 
     def prepare(
         self, method: str, path: str, body: Mapping[str, Any] | None, stamps: _Stamps
@@ -571,20 +587,20 @@ class Client:
         session.mount("http://", adapter)
         session.mount("https://", adapter)
         # What `arrivals` takes off.
-        headers = {"Accept-Encoding": "gzip, deflate", **self._secrets.headers}
-        if self._secrets.api_key:
-            headers["Authorization"] = f"Bearer {self._secrets.api_key}"
+        headers = {"Accept-Encoding": "gzip, deflate", **self._headers}
+        if self._api_key:
+            headers["Authorization"] = f"Bearer {self._api_key}"
         request = session.prepare_request(
             requests.Request(method, self.base_url + path, headers=headers, json=body)
         )
         merged = session.merge_environment_settings(request.url, {}, None, None, None)
-        settings: dict[str, Any] = {
-            "allow_redirects": False,  # the key must not follow a redirect
-            "stream": True,
-            "proxies": merged["proxies"],
-            "verify": merged["verify"] if self._ca is None else str(self._ca),
-            "cert": merged["cert"],
-        }
+        settings = _Unshown(
+            allow_redirects=False,  # the key must not follow a redirect
+            stream=True,
+            proxies=merged["proxies"],
+            verify=merged["verify"] if self._ca is None else str(self._ca),
+            cert=merged["cert"],
+        )
         return session, request, settings
 
     def get(self, path: str, *, timeout_s: float | None = None) -> Reply:
@@ -626,12 +642,12 @@ class Client:
             content = response.raw.read(MAX_REPLY_BYTES, decode_content=True)
             if watchdog.fired:
                 raise TimeoutError
-            place = self.scrubbed(response.headers.get("Location", ""))
-            return Reply(response.status_code, self.scrub(content), _since_ms(started), place)
+            place = self.mask.words(response.headers.get("Location", ""))
+            return Reply(response.status_code, self.mask.data(content), _since_ms(started), place)
         except NETWORK_ERRORS as error:
             root = _root(error, ambient)
             timed_out = watchdog.fired or _is_timeout(root)
-            words = f"no answer in {timeout_s:g} s" if timed_out else self.scrubbed(_words(root))
+            words = f"no answer in {timeout_s:g} s" if timed_out else _words(root, self.mask)
             raise ServerError(f"{method} {self.base_url}{path}: {words}") from None
         except BaseException as error:  # noqa: BLE001 (it goes on)
             raise _without_frames(error) from None
@@ -669,24 +685,11 @@ class Client:
         return derive(self.record(messages, max_tokens, cache_prompt, **options))
 
 
-class _Starred(bytes):
-    """A secret as bytes, which no repr shows."""
+class _Unshown(dict[str, Any]):
+    """Settings that no repr shows: a proxy's URL may have a password."""
 
     def __repr__(self) -> str:
-        return "<secret>"
-
-
-@dataclass(frozen=True, repr=False)
-class _Secrets:
-    """Keeps the key out of every repr, and so out of tracebacks and --showlocals."""
-
-    api_key: str | None
-    headers: Mapping[str, str]
-
-    def long_ones(self) -> Sequence[_Starred]:
-        """Those that are no common words."""
-        values = [self.api_key or "", *self.headers.values()]
-        return [_Starred(v.encode("utf-8")) for v in values if len(v) >= SECRET_CHARACTERS_AT_LEAST]
+        return "<settings>"
 
 
 def _no_auth(request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -30,6 +30,7 @@ from .report.inert import inert
 from .report.terminal import ProgressLine
 from .results import CAPABILITIES, UPSTREAM, Lab
 from .rundir import LIVE_LOG, SERVER_LOG, RunDirectory
+from .secrecy import hide_arguments, secrets_in
 from .server.logs import FileLog, RunLog
 from .server.ways import Kind, Server, Wanted, choose, describe, open_server, wait_for_url
 from .session import Session, given_log
@@ -60,7 +61,7 @@ class LiveSession(Session):
         self._config = config
         self._documents = kb.read(*_kb_directory(settings))
         choose(_wanted(settings, settings.server_args))
-        given = given_log(settings)
+        given = given_log(settings, self.mask)
         if isinstance(given, FileLog):
             given.size()
         self._steps = steps
@@ -69,6 +70,7 @@ class LiveSession(Session):
         self._server_line = ""
         self._stamps = measure_stamps()
         self._costs = costs
+        self._masked_told = False
         self._patched_in: set[str] = set()  # the steps whose notes tell of a stopped clock
         self._offers = Capabilities(Dialect(settings.model, settings.body))
         self._behind_offers = Capabilities(Dialect(settings.upstream_model, settings.body))
@@ -111,6 +113,8 @@ class LiveSession(Session):
         self._costs.check(*self._planned(plan))
         settings, live_log = self.settings, self.run.path / LIVE_LOG
         try:
+            args = hide_arguments(args)  # a test may have given others than the options
+            self.mask = self.mask.also(secrets_in(args))
             wanted = _wanted(settings, args)
             with open_server(wanted, live_log, self.progress, self._plain_client) as server:
                 self._run_log = self._open_log(server)
@@ -140,14 +144,15 @@ class LiveSession(Session):
         return offered
 
     def _open_log(self, server: Server) -> RunLog | None:
-        log = given_log(self.settings) or server.log
-        return RunLog(log) if log is not None else None
+        log = given_log(self.settings, self.mask) or server.log
+        return RunLog(log, self.mask) if log is not None else None
 
     def _save_log(self) -> None:
         """The log's last part, where this run's cancel step stands on it."""
         if self._run_log is not None and self.run.owns(SERVER_LOG):
             try:
                 log = self._run_log.read()
+                self._tell_masked("cancel")
                 # Rotated since, it is another: the cancel step stands on what it saved.
                 if log.startswith(self.run.read_bytes(SERVER_LOG)):
                     self.run.write(SERVER_LOG, log, "cancel")
@@ -230,6 +235,7 @@ class LiveSession(Session):
             max_bytes=settings.max_bytes,
             spend=self._costs.spend,
             jitter_ms=self._stamps.jitter_ms if self._stamps else 0.0,
+            mask=self.mask,
             **options,
         )
 
@@ -244,6 +250,7 @@ class LiveSession(Session):
     def _keep(self, recording: Recording) -> None:
         self._costs.settle(recording)
         self.run.keep(recording)
+        self._tell_masked(recording.label.partition("/")[0])
         step, patched = recording.label.partition("/")[0], sse.patched_clock()
         if patched is not None and step not in self._patched_in:
             self._patched_in.add(step)
@@ -251,6 +258,16 @@ class LiveSession(Session):
                 step,
                 f"the clock of this process is not the system's ({patched}): what is measured here "
                 "is timed by the functions that were there when pytest began",
+            )
+
+    def _tell_masked(self, step: str) -> None:
+        """Say once that evidence is not what was received."""
+        if self.mask.places and not self._masked_told:
+            self._masked_told = True
+            self.run.note(
+                step,
+                "the server repeats a secret (the API key, a header of yours): stars stand for it "
+                "in the files, and in what is derived from them",
             )
 
     def _to_upstream(self) -> Client:

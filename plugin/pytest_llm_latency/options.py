@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +20,17 @@ import pytest
 
 from .decision import ROUNDS_TO_COMPARE
 from .language import CATALOGUES, Language, default_code, language
+from .masking import Mask
+from .secrecy import (
+    Hidden,
+    hide,
+    hide_arguments,
+    secrets_in,
+    secrets_of_headers,
+    secrets_of_key,
+    shown,
+    without_credentials,
+)
 from .sentences import RULES, Rule
 from .speech import WORDS_PER_MINUTE
 from .sse import api_places
@@ -38,14 +49,16 @@ BODY_OF_OURS = frozenset(
 HEADERS_OF_OURS = frozenset(
     ("accept-encoding", "connection", "content-length", "content-type", "expect", "host")
 ) | {"transfer-encoding"}
+# A URL that has no room for a password or a key, but in its path.
+_PLAIN_URL = re.compile(r"([A-Za-z]+:)?/{0,3}[\w.-]*(:\d*)?(/[\w./-]*)?")
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e]+)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Settings:
     """The options of a session, checked. Paths are absolute; `kb` None: the lab's own;
     `headers` and `body` go with every request, `deadlines_s` has those that differ from ours;
-    `sources` says where each value came from."""
+    `sources` says where each value came from. No repr shows what is secret."""
 
     urls: tuple[str, ...]
     upstream_url: str | None
@@ -74,10 +87,25 @@ class Settings:
     ca: Path | None
     lang: str
     api_key_file: Path | None
-    headers: Mapping[str, str] = field(repr=False)
-    api_key: str | None = field(repr=False)
-    upstream_api_key: str | None = field(repr=False)
-    sources: Mapping[str, str] = field(repr=False)
+    headers: Mapping[str, str]
+    api_key: str | None
+    upstream_api_key: str | None
+    sources: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"Settings({self.shown()})"
+
+    def mask(self) -> Mask:
+        """What stars the secrets among the options. A model's name is none: it is asked for."""
+        found = {
+            *secrets_of_key(self.api_key),
+            *secrets_of_key(self.upstream_api_key),
+            *secrets_of_headers(self.headers),
+            *secrets_in([self.body, self.server_args]),
+        }
+        if self.log_command is not None:
+            found |= {*secrets_in(hide_arguments(_split(self.log_command)))}
+        return Mask(found - {self.model, self.upstream_model})
 
     def shown(self) -> dict[str, Any]:
         """The options as facts of the run: no secrets."""
@@ -87,27 +115,24 @@ class Settings:
             for name, value in vars(self).items()
             if name not in hidden
         }
-        return {
-            **facts,
-            "server_args": _without_keys(self.server_args),
-            "headers": sorted(self.headers),  # a value may be a secret
-        }
+        facts["headers"] = sorted(self.headers)  # a value may be a secret
+        found: dict[str, Any] = self.mask().value(shown(facts))
+        return found
 
 
-def _without_keys(args: tuple[str, ...]) -> list[str]:
-    """The arguments with an API key among them left out."""
-    after = ("", *args)
-    return [
-        "<secret>" if before == "--api-key" or arg.startswith("--api-key=") else arg
-        for before, arg in zip(after, args)
-    ]
+def _split(command: str) -> list[str]:
+    """Its arguments; none where a shell could not split it, which is said elsewhere."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []
 
 
 @dataclass(frozen=True)
 class Option:
     """One option. `parse` takes the text and raises ValueError with what would be right; one
-    that may be given `often` gets a line each; the text of a `secret` one is not shown; one that
-    may be given `bare`, without a value, then has the text ""."""
+    that may be given `often` gets a line each; the text of a `secret` one may hold a key, and is
+    not shown; one that may be given `bare`, without a value, then has the text ""."""
 
     name: str
     parse: Callable[[str], Any]
@@ -151,7 +176,8 @@ def _url(text: str) -> str:
         PreparedRequest().prepare_url(text, None)
         usable = parts.port != 0
     except (ValueError, RequestException) as error:
-        raise ValueError(f"{form} ({error})") from None
+        why = f" ({error})" if _PLAIN_URL.fullmatch(text) else ""
+        raise ValueError(form + why) from None
     if parts.scheme not in ("http", "https") or not parts.hostname or not usable:
         raise ValueError(form)
     if parts.query or parts.fragment:
@@ -253,7 +279,7 @@ def _headers(text: str) -> Mapping[str, str]:
             raise ValueError("no X-Conversation-Id: with it, a stream outlives its reader")
         if name.lower() in HEADERS_OF_OURS:
             raise ValueError(f"headers without {name}, which is set here")
-        headers[name] = value
+        headers[name] = Hidden(value)
     return headers
 
 
@@ -269,7 +295,8 @@ def _body(text: str) -> Mapping[str, Any]:
     ours = sorted(BODY_OF_OURS & body.keys())
     if ours:
         raise ValueError(f"a JSON object without {', '.join(ours)}, which is set here")
-    return body
+    found: Mapping[str, Any] = hide(body)
+    return found
 
 
 def _deadlines(text: str) -> Mapping[str, float]:
@@ -296,7 +323,7 @@ def _arguments(text: str) -> tuple[str, ...]:
     for arg in args:
         if arg.partition("=")[0] in CHOSEN_BY_US:
             raise ValueError(f"arguments without {arg}: address, port and model are chosen here")
-    return args
+    return hide_arguments(args)
 
 
 OPTIONS = (
@@ -331,6 +358,7 @@ OPTIONS = (
         "more options for a server of our own, as llama-server spells them",
         default=(),
         metavar="ARGS",
+        secret=True,
     ),
     Option(
         "artifacts",
@@ -423,6 +451,7 @@ OPTIONS = (
         "JSON object to add to every chat request: temperature, chat_template_kwargs",
         default={},
         metavar="JSON",
+        secret=True,
     ),
     Option(
         "deadlines",
@@ -509,10 +538,16 @@ def _value(
     try:
         value = option.parse(text)
     except ValueError as error:
-        # A user and password may stand before the host of a URL.
-        shown = "the value" if option.secret else repr(re.sub(r"//[^/@]*@", "//", text))
-        raise pytest.UsageError(f"{source}: {shown} is not right; give {error}") from None
+        what = repr(without_credentials(text)) if _may_be_shown(option, text) else "the value"
+        raise pytest.UsageError(f"{source}: {what} is not right; give {error}") from None
     return base / value if isinstance(value, Path) else value, source
+
+
+def _may_be_shown(option: Option, text: str) -> bool:
+    """Whether the text of an option that is wrong cannot be a secret."""
+    if option.parse in (_url, _urls):
+        return all(map(_PLAIN_URL.fullmatch, text.split()))
+    return not option.secret
 
 
 def _check_certificates(path: Path, source: str) -> None:
@@ -568,4 +603,4 @@ def _checked_key(key: str | None, source: str) -> str | None:
     key = key.strip()
     if not key or not key.isascii() or not key.isprintable():
         raise pytest.UsageError(f"{source}: the key is empty or has characters no header can carry")
-    return key
+    return Hidden(key)

@@ -59,7 +59,8 @@ class Recording:
     system does not say). By another clock of the system, which counts while it sleeps, too, it
     took `clock_off_ms` longer than by ours, or (negative) less; 0: the two agree. `reading` is 1
     where its numbers were derived before reasoning was told from text, and counts and repeated
-    text were looked for: they are derived so again.
+    text were looked for: they are derived so again. In `masked` places of the body a secret was
+    starred (see `masking.py`), byte for byte.
     """
 
     label: str
@@ -74,6 +75,7 @@ class Recording:
     cpu_wait_ms: float | None = None
     clock_off_ms: float = 0.0
     reading: int = READING
+    masked: int = 0
 
     @property
     def body(self) -> bytes:
@@ -116,6 +118,7 @@ def dump(recording: Recording) -> str:
         "cpu_wait_ms": recording.cpu_wait_ms,
         "clock_off_ms": recording.clock_off_ms,
         "reading": recording.reading,
+        "masked": recording.masked,
     }
     end = {
         "end": recording.end.kind,
@@ -174,6 +177,7 @@ def load(text: str, where: str) -> Recording:
             # Recordings of before do not have it.
             clock_off_ms=_difference(head.get("clock_off_ms", 0.0)),
             reading=READING if head.get("reading") == READING else 1,
+            masked=int(_moment(head.get("masked", 0))),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{where}: not a whole recording: {error!r}") from None

@@ -20,6 +20,7 @@ from .compared import Baseline
 from .errors import ArtifactError, ConfigError, LatencyError
 from .grade import Files, GradedLab
 from .language import language
+from .masking import Mask
 from .numbers import Number, numbers
 from .options import Settings
 from .plan import Plan
@@ -58,6 +59,7 @@ class Session:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         """Raises ConfigError if the baseline is none."""
         self.settings = settings
+        self.mask = settings.mask()
         self.language = language(settings.lang)
         self._baseline: Baseline | None = None
         if settings.baseline is not None:
@@ -273,11 +275,14 @@ class GradeSession(Session):
 
     def _log(self) -> bytes | None:
         """The log that the options name, for a directory without one."""
-        log = given_log(self.settings)
+        log = given_log(self.settings, self.mask)
+        if log is None:
+            return None
         if isinstance(log, FileLog):
             path = Path(os.path.realpath(log.path))  # its user may have named a link
-            return Files(path.parent, self.settings.max_bytes).read_bytes(path.name)
-        return log.read(0) if log is not None else None
+            files = Files(path.parent, self.settings.max_bytes)
+            return self.mask.data(files.read_bytes(path.name))
+        return self.mask.data(log.read(0))
 
     def header(self) -> list[str]:
         """What is graded, and on which level."""
@@ -339,10 +344,10 @@ def step_of(item: pytest.Item) -> str:
     return str(marker.kwargs.get("step", item.nodeid)) if marker is not None else item.nodeid
 
 
-def given_log(settings: Settings) -> Log | None:
+def given_log(settings: Settings, mask: Mask) -> Log | None:
     """The log that the options name, None if they name none."""
     if settings.log is not None:
         return FileLog(settings.log, settings.sources["log"])
     if settings.log_command is not None:
-        return CommandLog(settings.log_command, settings.sources["log_command"])
+        return CommandLog(settings.log_command, settings.sources["log_command"], mask)
     return None

@@ -335,15 +335,15 @@ def stream_notes(timeline: Timeline) -> list[str]:
 def _stream(bench: Bench, leg: str) -> SseResult:
     bench.progress(f"sse {leg}")
     exchange = Exchange(bench.client, f"sse/{leg}")
+    asked = (bench.plan.short(), bench.plan.max_tokens)
+    # What is read is given to sse.py as it is kept: a secret in it is starred.
+    recording = exchange.run(sse.request_body(*asked, True))
     raw = io.BytesIO()
     pieces: list[dict[str, Any]] = []
     # Where the stream fails, the timeline has the words, and the relation judges them.
     with contextlib.suppress(sse.StreamFailure):
-        pieces, _, _ = sse.stream(
-            bench.plan.short(), bench.plan.max_tokens, raw_out=raw, send=exchange.send
-        )
-    assert exchange.recording is not None
-    timeline = derive(exchange.recording)
+        pieces, _, _ = sse.stream(*asked, raw_out=raw, send=lambda _: recording.reads)
+    timeline = derive(recording)
     if timeline.error is None:
         chunks = tuple(Chunk(piece["t_ms"], piece["text"]) for piece in pieces)
     else:  # stream() raised and gave nothing; what had come is kept

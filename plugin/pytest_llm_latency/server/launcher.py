@@ -22,6 +22,7 @@ from typing import BinaryIO
 from .. import sse
 from ..client import Client
 from ..errors import ConfigError, LatencyError, ServerError, ServerStartError
+from ..secrecy import hide_arguments
 from .own import own_command, own_kind
 from .process import POLL_S, environment, log_tail, port_is_taken, wait_until_healthy
 
@@ -105,7 +106,7 @@ def up(port: int, gguf: Path | None, deadline_s: float, args: Sequence[str]) -> 
             raise ConfigError(
                 f"port {port} is in use by another program; choose one: voice-llm up --port N"
             )
-        command = own_command(own_kind(gguf), gguf, port, args)
+        command = own_command(own_kind(gguf), gguf, port, hide_arguments(args))
         with _new_log() as log:
             # The lock goes with the process: it is held exactly as long as the server lives.
             process = subprocess.Popen(
@@ -135,7 +136,7 @@ def up(port: int, gguf: Path | None, deadline_s: float, args: Sequence[str]) -> 
         process.kill()
         process.wait()
         if isinstance(error, ServerStartError):
-            tail = log_tail(log_path())
+            tail = log_tail(log_path(), command)
             raise ServerStartError(f"{error}; the end of its log:\n{tail}") from None
         raise
     finally:

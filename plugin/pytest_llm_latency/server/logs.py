@@ -9,11 +9,13 @@ import os
 import shlex
 import stat
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from ..errors import ConfigError
+from ..masking import Mask
+from ..secrecy import Hidden
 
 _COMMAND_TIMEOUT_S = 30.0
 
@@ -73,10 +75,12 @@ class FileLog:
 
 @dataclass(frozen=True)
 class CommandLog:
-    """The log is what a command prints (both its outputs): `docker logs NAME`."""
+    """The log is what a command prints (both its outputs): `docker logs NAME`. `mask` stars what
+    no message may hold."""
 
-    command: str
+    command: str = field(repr=False)
     source: str
+    mask: Mask = field(default_factory=Mask, repr=False)
 
     def size(self) -> int:
         return len(self._run())
@@ -88,7 +92,7 @@ class CommandLog:
     def _run(self) -> bytes:
         try:
             done = subprocess.run(
-                shlex.split(self.command),
+                [Hidden(a) if self.mask.text(a) != a else a for a in shlex.split(self.command)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -96,20 +100,26 @@ class CommandLog:
                 check=False,
             )
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            raise ConfigError(f"{self.source}: {self.command!r} failed: {error}") from None
-        if done.returncode != 0:
-            words = done.stdout.decode("utf-8", "replace").strip()[-200:]
+            command = self.mask.words(self.command)
             raise ConfigError(
-                f"{self.source}: {self.command!r} ended with status {done.returncode}: {words}"
+                f"{self.source}: {command!r} failed: {self.mask.words(str(error))}"
+            ) from None
+        if done.returncode != 0:
+            words = self.mask.words(done.stdout.decode("utf-8", "replace")).strip()[-200:]
+            command = self.mask.words(self.command)
+            raise ConfigError(
+                f"{self.source}: {command!r} ended with status {done.returncode}: {words}"
             )
         return done.stdout
 
 
 class RunLog:
-    """The part of a log that was written since this object was made."""
+    """The part of a log that was written since this object was made, its secrets starred by
+    `mask`: the bytes stay as many."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, mask: Mask | None = None) -> None:
         self._log = log
+        self._mask = mask or Mask()
         self._start = log.size()
 
     @property
@@ -122,4 +132,4 @@ class RunLog:
 
     def read(self, start: int = 0) -> bytes:
         """The part, from its byte `start` on."""
-        return self._log.read(self._start + start)
+        return self._mask.data(self._log.read(self._start + start))

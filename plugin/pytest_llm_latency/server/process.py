@@ -17,10 +17,13 @@ from typing import BinaryIO
 from .. import sse
 from ..client import Client
 from ..errors import ServerError, ServerStartError
+from ..masking import Mask
+from ..secrecy import secrets_in, without_credentials
 
 GUARD = Path(__file__).with_name("guard.py")
 POLL_S = 0.02
 LOG_TAIL_LINES = 8
+LOG_TAIL_BYTES = 8192
 _STOP_WAIT_S = 10.0
 
 Progress = Callable[[str], None]
@@ -41,13 +44,17 @@ def port_is_taken(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def log_tail(log_path: Path) -> str:
-    """The last lines of a log, indented, for an error message."""
+def log_tail(log_path: Path, command: Sequence[str]) -> str:
+    """The last lines of a log, indented, for an error message; without the secrets of the
+    command that wrote it."""
+    mask = Mask(secrets_in(list(command)))
     try:
         with log_path.open("rb") as log:
             log.seek(0, 2)
-            log.seek(max(0, log.tell() - 8192))
-            lines = log.read().decode("utf-8", "replace").splitlines()
+            # What is cut off in front of the lines may be half a secret.
+            log.seek(max(0, log.tell() - 2 * LOG_TAIL_BYTES))
+            tail = mask.data(log.read())[-LOG_TAIL_BYTES:]
+            lines = without_credentials(tail.decode("utf-8", "replace")).splitlines()
     except OSError as error:
         return f"  (no log: {error})"
     return "\n".join(f"  {line}" for line in lines[-LOG_TAIL_LINES:]) or "  (the log is empty)"
@@ -123,7 +130,7 @@ def guarded(
                 return None
             return (
                 f"{Path(command[0]).name} ended with status {status} before it was healthy; "
-                f"the end of its log:\n{log_tail(log_path)}"
+                f"the end of its log:\n{log_tail(log_path, command)}"
             )
 
         try:
@@ -131,7 +138,9 @@ def guarded(
         except ServerStartError as error:
             if "end of its log" in str(error):
                 raise
-            raise ServerStartError(f"{error}; the end of its log:\n{log_tail(log_path)}") from None
+            raise ServerStartError(
+                f"{error}; the end of its log:\n{log_tail(log_path, command)}"
+            ) from None
         yield
     finally:
         _end(guard)

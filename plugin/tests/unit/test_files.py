@@ -18,6 +18,7 @@ from pytest_llm_latency import files as files_module
 from pytest_llm_latency.errors import ArtifactError, ConfigError
 from pytest_llm_latency.files import Directory
 from pytest_llm_latency.grade import GradedLab
+from pytest_llm_latency.masking import Mask
 from pytest_llm_latency.report import MADE_BY, is_page
 from pytest_llm_latency.rundir import MAX_RUN_BYTES, WRITTEN, RunDirectory
 from pytest_llm_latency.server.logs import FileLog
@@ -538,7 +539,7 @@ def test_a_log_is_a_regular_file(run: Path, outside: Path) -> None:
 def test_a_grading_reads_the_log_that_its_user_names_by_a_link(run: Path, outside: Path) -> None:
     (run / "link").symlink_to(outside / "file")
     settings = SimpleNamespace(log=run / "link", sources={"log": "--llm-log"}, max_bytes=MAX_BYTES)
-    session: Any = SimpleNamespace(settings=settings)
+    session: Any = SimpleNamespace(settings=settings, mask=Mask(()))
     assert GradeSession._log(session) == SECRET
 
 
