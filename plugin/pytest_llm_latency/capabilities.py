@@ -7,7 +7,7 @@ and does not know what the steps need.
 from __future__ import annotations
 
 import contextlib
-import json
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +20,13 @@ from .errors import ServerError
 from .recording import Recording, Reply
 from .results import CAPABILITIES, is_offered, is_props, lists_models
 from .slots import Answer, answer_of
-from .sse import CHAT
+from .sse import CHAT, JSON_BYTES_AT_MOST, value_of
 from .timeline import derive
 
 QUESTION = [{"role": "user", "content": "hi"}]
 MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
+# For run.json, which is written again after every step: the largest gateways list some hundreds.
+MODELS_AT_MOST = 1000
 _REFUSED = (400, 422)
 # What a server may refuse, tried one after another; a strict one refuses all that OpenAI's own
 # API does not know.
@@ -161,7 +163,7 @@ def _models(client: Client) -> tuple[tuple[str, ...], str | None]:
         if reply is not None and lists_models(reply):
             names = [row.get("id") for row in reply.json()["data"] if isinstance(row, dict)]
             known = (name for name in names if isinstance(name, str) and name and _is_text(name))
-            return tuple(known), path
+            return tuple(itertools.islice(known, MODELS_AT_MOST)), path
     return (), None
 
 
@@ -211,11 +213,11 @@ def _is_refusal(recording: Recording) -> bool:
 
 def _refused_in(recording: Recording) -> str:
     """The words of a refusal. FastAPI's repeat the whole request behind what they complain of."""
-    text = recording.body.decode("utf-8", "replace")
+    text = recording.body[:JSON_BYTES_AT_MOST].decode("utf-8", "replace")
     try:
-        details = json.loads(text)["detail"]
+        details = value_of(text)["detail"]
         return " ".join(f"{one['loc'][-1]}: {one['msg']}" for one in details)
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (LookupError, TypeError):
         return text
 
 

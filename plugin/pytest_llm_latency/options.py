@@ -82,6 +82,12 @@ class Settings:
     upstream_api_key: str | None = field(repr=False)
     sources: Mapping[str, str] = field(repr=False)
 
+    @property
+    def file_bytes(self) -> int:
+        """How large evidence or a log may be to be read: what `max_bytes` lets come is escaped
+        there, and runs of before let more come."""
+        return max(256 * 1024 * 1024, 3 * self.max_bytes)
+
     def shown(self) -> dict[str, Any]:
         """The options as facts of the run: no secrets."""
         hidden = {"api_key", "upstream_api_key", "headers", "sources"}
@@ -377,8 +383,8 @@ OPTIONS = (
     Option(
         "max_bytes",
         _whole("bytes"),
-        "end an answer that is longer (default: 268435456)",
-        default=256 * 1024 * 1024,
+        "end an answer that is longer (default: 16777216)",
+        default=16 * 1024 * 1024,
         metavar="N",
     ),
     Option(

@@ -64,7 +64,7 @@ class Session:
                 settings.baseline,
                 settings.sources["baseline"],
                 settings.tolerance,
-                settings.max_bytes,
+                settings.file_bytes,
                 settings.grade or settings.artifacts,
             )
         self._reporter = config.pluginmanager.getplugin("terminalreporter")
@@ -233,7 +233,7 @@ class Session:
                 if path.exists() and not is_page(path):
                     raise ArtifactError(f"{path} is no page of ours; give another: --llm-page=FILE")
                 page.write(
-                    path, directory, self.settings.max_bytes, verdicts, self._errors, self.language
+                    path, directory, self.settings.file_bytes, verdicts, self._errors, self.language
                 )
             except (ArtifactError, ImportError, OSError) as error:
                 self._page = f"not made: {error}"
@@ -262,7 +262,7 @@ class GradeSession(Session):
         if not directory.is_dir():
             raise ConfigError(f"{settings.sources['grade']}: {directory} is not a directory")
         self._directory = directory
-        self._lab = self._graded = GradedLab(directory, settings.max_bytes, self._log)
+        self._lab = self._graded = GradedLab(directory, settings.file_bytes, self._log)
         if not self._graded.has_files():
             raise ConfigError(
                 f"{settings.sources['grade']}: {directory} has none of the lab's files "
@@ -274,7 +274,7 @@ class GradeSession(Session):
         """The log that the options name, for a directory without one."""
         log = given_log(self.settings)
         if isinstance(log, FileLog):
-            return Files(log.path.parent, self.settings.max_bytes).read_bytes(log.path.name)
+            return Files(log.path.parent, self.settings.file_bytes).read_bytes(log.path.name)
         return log.read(0) if log is not None else None
 
     def header(self) -> list[str]:

@@ -50,11 +50,20 @@ REASONING_FIELDS = (
 # Less text than this may begin with itself by chance: "1", "11", "111".
 REPEATED_CHARACTERS_AT_LEAST = 12
 
+# What no honest server sends, and what a client must not let one fill the memory with.
+EVENT_BYTES_AT_MOST = 1024 * 1024
+EVENTS_AT_MOST = 100_000
+JSON_BYTES_AT_MOST = 4 * 1024 * 1024
+JSON_DEPTH_AT_MOST = 100
+
 _DONE_BYTES = DONE.encode("ascii")
 _VERSION = re.compile(r"v\d\w*")  # of an API, in a path: v1, v4, v1beta
 _MESSAGES = ("message", "msg", "detail", "error_message", "error_msg", "status_msg", "reason")
 _NO_WORDS = frozenset(("", "0", "none", "null", "false", "ok", "success", "200"))
 _INNER = ("text", "thinking", "content", "parts", "value")
+_BLANK = (b"\n\n\n", b"\r\r\r", b"\r\n\r\n\r\n")
+_BLANK_LINES = re.compile(rb"(\r\n|\n|\r)\1{2,}")
+_COMMENTS = re.compile(rb"\n(?::[^\r\n]*\n)+")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
@@ -99,10 +108,12 @@ class Decoder:
     that is not closed by a blank line is discarded (see `end`). Bytes that are not UTF-8
     become U+FFFD. Beyond the standard, a field named `error` is the data of an event of that type:
     llama.cpp sent its failures so until 2025, and one that is passed over is a stream cut short.
+    An event that grows beyond EVENT_BYTES_AT_MOST raises TooLong, and nothing can be fed any more.
     """
 
     def __init__(self) -> None:
         self._buffer = bytearray()  # a line without its end: no byte of it is searched twice
+        self._size = 0  # of the event's lines so far
         self._at_start = True
         self._after_cr = False
         self._data: list[str] = []
@@ -120,8 +131,14 @@ class Decoder:
         has_cr = b"\r" in data
         if not has_cr and b"\n" not in data:
             self._buffer += data
+            self._check_size()
             return []
         text = bytes(self._buffer) + data
+        # A server may send millions of lines that say nothing: line by line they take seconds.
+        if b"\n:" in text:
+            text = _COMMENTS.sub(b"\n", text)
+        if any(blank in text for blank in (_BLANK if has_cr else _BLANK[:1])):
+            text = _BLANK_LINES.sub(rb"\1\1", text)
         # Most streams have LF alone, and splitting at one byte is the faster.
         *lines, rest = _LINE_END.split(text) if has_cr else text.split(b"\n")
         self._buffer = bytearray(rest)
@@ -130,15 +147,22 @@ class Decoder:
         for line in lines:
             if line.startswith(b"data:"):
                 self._data.append(_value(line[5:]))
+                self._size += len(line)
             elif not line:
                 self._dispatch(events)
-            else:
+            elif not line.startswith(b":"):
                 self._field(line)
+                self._size += len(line)
+        self._check_size()
         return events
 
     def end(self) -> Event | None:
         """At the end of the body: the event that no blank line has ended; None: there is none."""
         return next(iter(self.feed(b"\n\n")), None)
+
+    def _check_size(self) -> None:
+        if self._size + len(self._buffer) > EVENT_BYTES_AT_MOST:
+            raise TooLong
 
     def _without_bom(self, data: bytes) -> bytes:
         """Without the byte order mark; nothing while the bytes so far could still become one."""
@@ -168,6 +192,7 @@ class Decoder:
             events.append(Event("\n".join(self._data), self._type or "message", self._id))
             self._data = []
         self._type = ""
+        self._size = 0
 
 
 def _value(value: bytes) -> str:
@@ -220,8 +245,11 @@ def read_stream(body: Iterable[Arrival], started: float) -> Iterator[Read]:
             elif (blank := data.rfind(b"\n\n")) >= 0:
                 undecoded = [data[blank + 2 :]]
         if decoder is not None:
-            if any(is_done(event) for part in undecoded for event in decoder.feed(part)):
-                return
+            try:
+                if any(is_done(event) for part in undecoded for event in decoder.feed(part)):
+                    return
+            except TooLong:
+                return  # whoever decodes the reads is told
             undecoded.clear()
 
 
@@ -234,6 +262,27 @@ class Reported(StreamFailure):
 
     def __init__(self, words: str) -> None:
         super().__init__(f"the server reports inside the stream: {words}")
+
+
+class TooLong(StreamFailure):
+    """An event does not end."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"an event has more than {EVENT_BYTES_AT_MOST:,} bytes, and no end so far: what "
+            "follows is not looked at. An event ends with a blank line; let the server send one "
+            "after each piece of the answer"
+        )
+
+
+class TooMany(StreamFailure):
+    """Its events do not end."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"more than {EVENTS_AT_MOST:,} events came: what follows is not looked at. Let the "
+            "server generate no more than it was asked for"
+        )
 
 
 class NoBlankLines(StreamFailure):
@@ -252,10 +301,15 @@ def timed_events(
     reads: Iterable[Read], decoder: Decoder | None = None
 ) -> Iterator[tuple[float, Event]]:
     """Yield (t_ms, event) for every event, t_ms being that of the read that completed it. A
-    `decoder` that is given has, afterwards, what no blank line has ended."""
+    `decoder` that is given has, afterwards, what no blank line has ended. Raises TooLong, TooMany.
+    """
     decoder = decoder or Decoder()
+    count = 0
     for read in reads:
         for event in decoder.feed(read.data):
+            count += 1
+            if count > EVENTS_AT_MOST:
+                raise TooMany
             yield read.t_ms, event
 
 
@@ -328,11 +382,34 @@ def _several(data: str) -> StreamFailure | None:
 
 def value_of(text: str | bytes) -> Any:
     """The value of a server's JSON text; None where it is none. NaN and what is beyond every float
-    are no JSON, some servers send them all the same, and no file may hold them: they are null."""
+    are no JSON, some servers send them all the same, and no file may hold them: they are null.
+    One too long, or too deep for whoever looks into it, counts as none."""
+    if len(text) > JSON_BYTES_AT_MOST:
+        return None
     try:
-        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        value = _JSON.decode(text)
     except (ValueError, RecursionError):
         return None
+    may_be_deep = text.count("{") + text.count("[") > JSON_DEPTH_AT_MOST
+    return None if may_be_deep and _is_deep(value) else value
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether lists and objects lie in each other beyond JSON_DEPTH_AT_MOST."""
+    level = [value]
+    for _ in range(JSON_DEPTH_AT_MOST):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, (dict, list))
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _no_number(_: str) -> None:
@@ -342,6 +419,9 @@ def _no_number(_: str) -> None:
 def _finite(text: str) -> float | None:
     value = float(text)
     return value if value - value == 0 else None
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
 
 
 def _object(text: str) -> dict[str, Any] | None:
@@ -391,7 +471,8 @@ def _without_choices(value: Mapping[str, Any]) -> str | None:
         return _told(value.get("detail"))
     # A word such as "queued" or "processing" may be a heartbeat's.
     status = str(value.get("status_code") or value.get("status") or "")
-    failed = status in FAILED or (status.isdecimal() and int(status) >= 400)
+    is_number = status.isdecimal() and len(status) < 10
+    failed = status in FAILED or (is_number and int(status) >= 400)
     failed = failed or value.get("success") is False or _is_said(value.get("code"))
     return _first_words(*(value.get(name) for name in _MESSAGES)) if failed else None
 
@@ -433,7 +514,7 @@ def _json(value: Any) -> str:
 
 def shown_words(words: str) -> str:
     """A server's words in one line of bounded length."""
-    line = " ".join(words.split())
+    line = " ".join(words[: 20 * WORDS_SHOWN_AT_MOST].split())
     return line if len(line) <= WORDS_SHOWN_AT_MOST else line[:WORDS_SHOWN_AT_MOST] + " ..."
 
 

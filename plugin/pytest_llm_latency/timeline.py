@@ -276,28 +276,27 @@ def derive(recording: Recording) -> Timeline:
     done = no_blank_lines = False
     error = _transport_error(recording)
     is_of_before = recording.reading < READING
-    for t_ms, event, is_ended in _events(recording):
-        unended = None if is_ended else event.data
-        if sse.is_done(event):
-            done = True
-            break
-        try:
+    try:
+        for t_ms, event, is_ended in _events(recording):
+            unended = None if is_ended else event.data
+            if sse.is_done(event):
+                done = True
+                break
             value = sse.chunk_of(event)
-        except sse.StreamFailure as failure:
-            error = str(failure)
-            no_blank_lines = isinstance(failure, sse.NoBlankLines)
-            break
-        if value is None:
-            continue
-        said = sse.said(value)
-        reasoning_field = reasoning_field or sse.reasoning_field(value)
-        if sse.is_token(value):
-            token_ms.append(t_ms)
-        if said.text:
-            found.append((t_ms, len(event.data.encode()) + len("data: \n\n"), said))
-        timings = sse.mapping(value, "timings") or timings
-        usage = (_plain_usage(value) if is_of_before else sse.usage_of(value)) or usage
-        finish_reason = _finish_reason(value) or finish_reason
+            if value is None:
+                continue
+            said = sse.said(value)
+            reasoning_field = reasoning_field or sse.reasoning_field(value)
+            if sse.is_token(value):
+                token_ms.append(t_ms)
+            if said.text:
+                found.append((t_ms, len(event.data.encode()) + len("data: \n\n"), said))
+            timings = sse.mapping(value, "timings") or timings
+            usage = (_plain_usage(value) if is_of_before else sse.usage_of(value)) or usage
+            finish_reason = _finish_reason(value) or finish_reason
+    except sse.StreamFailure as failure:
+        error = str(failure)
+        no_blank_lines = isinstance(failure, sse.NoBlankLines)
     texts = [said.text for _, _, said in found]
     added = texts if is_of_before else sse.added([said for _, _, said in found])
     contents = tuple(Piece(t_ms, text, size) for (t_ms, size, _), text in zip(found, added) if text)
@@ -412,7 +411,7 @@ def _transport_error(recording: Recording) -> str | None:
 
 
 def _body_words(body: bytes) -> str:
-    text = body.decode("utf-8", "replace").strip()
+    text = body[: sse.JSON_BYTES_AT_MOST].decode("utf-8", "replace").strip()
     value = sse.value_of(text)
     words = sse.error_words(value) if isinstance(value, dict) else None
     return words or text[:200] or "(empty body)"

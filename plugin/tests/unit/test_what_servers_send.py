@@ -367,7 +367,7 @@ def test_a_redirect_says_where_and_what_to_do(location: str) -> None:
 
 
 def test_a_recording_of_before_has_no_other_clock() -> None:
-    lines = dump(recorded([STOP])).split("\n")
+    lines = dump(recorded([STOP])).decode().split("\n")
     head = {key: value for key, value in json.loads(lines[0]).items() if key != "clock_off_ms"}
     assert load("\n".join([json.dumps(head), *lines[1:]]), "x").clock_off_ms == 0.0
 
@@ -390,7 +390,7 @@ def test_a_clock_that_disagrees_blames_nobody(off_ms: float) -> None:
             End("eof", 1.0),
             clock_off_ms=off_ms,
         )
-        timeline = derive(load(dump(recording), "x"))
+        timeline = derive(load(dump(recording).decode(), "x"))
         for verdict in (relations.ttft_below_total(timeline), relations.comes_as_made(timeline)):
             assert (verdict.outcome, verdict.cause and verdict.cause.code) == (
                 "inconclusive",
