@@ -337,11 +337,18 @@ class _TokenWatch:
 
     def __init__(self) -> None:
         self.seen = False
-        self._decoder = sse.Decoder()
+        self._decoder: sse.Decoder | None = sse.Decoder()
 
     def feed(self, data: bytes) -> bool:
         """Take the next bytes; say whether a token has come."""
-        for event in self._decoder.feed(data):
+        if self._decoder is None:
+            return False
+        try:
+            events = self._decoder.feed(data)
+        except sse.TooLong:
+            self._decoder = None
+            return False
+        for event in events:
             with contextlib.suppress(sse.StreamFailure):
                 value = None if sse.is_done(event) else sse.chunk_of(event)
                 self.seen = self.seen or (value is not None and sse.is_token(value))

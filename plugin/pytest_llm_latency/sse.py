@@ -55,6 +55,7 @@ EVENT_BYTES_AT_MOST = 1024 * 1024
 EVENTS_AT_MOST = 100_000
 JSON_BYTES_AT_MOST = 4 * 1024 * 1024
 JSON_DEPTH_AT_MOST = 100
+JSON_OBJECTS_AT_MOST = 100_000  # and lists: each takes thirty times its bytes
 
 _DONE_BYTES = DONE.encode("ascii")
 _VERSION = re.compile(r"v\d\w*")  # of an API, in a path: v1, v4, v1beta
@@ -345,7 +346,8 @@ def chunk_of(event: Event) -> dict[str, Any] | None:
     if not event.data.strip():
         return None
     value = value_of(event.data)
-    for one in value if isinstance(value, list) else [value]:  # Google's errors stand in a list
+    # Google's errors stand in a list of one.
+    for one in value[:10] if isinstance(value, list) else [value]:
         is_named = event.type != "message"
         words = error_words(one, is_named) if isinstance(one, dict) else None
         if words is not None:
@@ -383,17 +385,17 @@ def _several(data: str) -> StreamFailure | None:
 def value_of(text: str | bytes) -> Any:
     """The value of a server's JSON text; None where it is none. NaN and what is beyond every float
     are no JSON, some servers send them all the same, and no file may hold them: they are null.
-    One too long, or too deep for whoever looks into it, counts as none."""
+    One too large, or too deep for whoever looks into it, counts as none."""
     if len(text) > JSON_BYTES_AT_MOST:
         return None
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text), "surrogatepass")
-        value = _JSON.decode(text)
+        objects = text.count("{") + text.count("[")
+        value = _JSON.decode(text) if objects <= JSON_OBJECTS_AT_MOST else None
     except (ValueError, RecursionError):
         return None
-    may_be_deep = text.count("{") + text.count("[") > JSON_DEPTH_AT_MOST
-    return None if may_be_deep and _is_deep(value) else value
+    return None if objects > JSON_DEPTH_AT_MOST and _is_deep(value) else value
 
 
 def _is_deep(value: Any) -> bool:
