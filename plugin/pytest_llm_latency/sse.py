@@ -40,9 +40,7 @@ CHAT = "/chat/completions"
 WORDS_SHOWN_AT_MOST = 500
 # What servers write as a finish reason when the generation failed: OpenRouter, Zhipu, DeepSeek,
 # vLLM and SGLang.
-FAILED = frozenset(
-    ("error", "network_error", "insufficient_system_resource", "abort", "aborted", "failed")
-)
+FAILED = ("error", "network_error", "insufficient_system_resource", "abort", "aborted", "failed")
 REASONING_FIELDS = (
     "reasoning_content", "reasoning", "reasoning_details", "reasoning_text", "thinking",
     "thinking_blocks",
