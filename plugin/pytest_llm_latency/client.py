@@ -32,8 +32,7 @@ from .recording import End, EndKind, Recording, Reply, Request
 from .timeline import Timeline, derive
 
 # What no honest server meets, and what keeps this process small, whatever a server sends: bytes of
-# a streamed answer (--llm-max-bytes) and of one to a plain question, and returns of recv.
-MAX_BYTES = 16 * 1024 * 1024
+# the answer to a plain question (of a streamed one: --llm-max-bytes), and returns of recv.
 MAX_REPLY_BYTES = 4 * 1024 * 1024
 MAX_READS = 100_000
 # ValueError: http.client raises it bare for a head that makes no sense.
@@ -394,7 +393,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         ca: Path | None = None,
         deadlines: Deadlines | None = None,
-        max_bytes: int = MAX_BYTES,
+        max_bytes: int = sse.BYTES_AT_MOST,
         keep: Callable[[Recording], None] | None = None,
         prefix: str = "",
         spend: Callable[[Mapping[str, Any]], None] | None = None,

@@ -24,7 +24,7 @@ from .decision import ROUNDS_TO_COMPARE
 from .language import CATALOGUES, Language, default_code, language
 from .sentences import RULES, Rule
 from .speech import WORDS_PER_MINUTE
-from .sse import api_places
+from .sse import BYTES_AT_MOST, api_places
 
 LAB = "test_llm_latency"  # the package of the eight steps
 INCONCLUSIVE = ("fail", "skip")
@@ -384,7 +384,7 @@ OPTIONS = (
         "max_bytes",
         _whole("bytes"),
         "end an answer that is longer (default: 16777216)",
-        default=16 * 1024 * 1024,
+        default=BYTES_AT_MOST,
         metavar="N",
     ),
     Option(

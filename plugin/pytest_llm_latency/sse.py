@@ -9,6 +9,7 @@ only where a line is complete, so that no split of the stream can change what it
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import itertools
 import json
@@ -49,6 +50,7 @@ REASONING_FIELDS = (
 REPEATED_CHARACTERS_AT_LEAST = 12
 
 # What no honest server sends, and what a client must not let one fill the memory with.
+BYTES_AT_MOST = 16 * 1024 * 1024
 EVENT_BYTES_AT_MOST = 1024 * 1024
 EVENTS_AT_MOST = 100_000
 JSON_BYTES_AT_MOST = 4 * 1024 * 1024
@@ -689,13 +691,16 @@ def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
 
     The clock starts just before the request is sent; opening the connection is part of the
     times. `LLM_API_KEY` of the environment is sent as the key.
-    Raises StreamFailure for a status other than 200 and requests' own errors.
+    Raises StreamFailure for a status other than 200, for more than BYTES_AT_MOST and for a
+    connection that breaks in the answer, and requests' own errors.
     """
     import requests
+    import urllib3
 
     root, paths = api_places(url)
     key = os.environ.get("LLM_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers["Accept-Encoding"] = "identity"  # a compressed stream may become any size
     with requests.Session() as session:
         # A proxy of the environment is never meant for a server on this machine.
         session.trust_env = urlsplit(root).hostname not in ("localhost", "127.0.0.1", "::1")
@@ -703,18 +708,22 @@ def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
             request = session.prepare_request(
                 requests.Request("POST", root + path + CHAT, json=body, headers=headers)
             )
-            settings = session.merge_environment_settings(request.url, {}, True, None, None)
-            settings["stream"] = True
+            settings: dict[str, Any] = {
+                **session.merge_environment_settings(request.url, {}, True, None, None),
+                "stream": True,
+            }
             started = now()
-            response = session.send(
-                request,
-                timeout=(CONNECT_TIMEOUT_S, GAP_TIMEOUT_S),
-                allow_redirects=False,  # the key must not follow a redirect
-                **settings,
+            # The adapter follows no redirect (the key must not), and reads the body of none.
+            response = session.get_adapter(root).send(
+                request, timeout=(CONNECT_TIMEOUT_S, GAP_TIMEOUT_S), **settings
             )
+            told = b""
             with response:
                 if response.status_code == 200:
-                    yield from read_stream(arrivals(response.raw), started)
+                    try:
+                        yield from _bounded(read_stream(arrivals(response.raw), started))
+                    except urllib3.exceptions.HTTPError as error:
+                        raise StreamFailure(f"the connection broke: {error}") from error
                     return
                 if 300 <= response.status_code < 400:
                     place = response.headers.get("Location", "")
@@ -722,9 +731,20 @@ def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
                         redirect_words(response.status_code, root + path + CHAT, place)
                     )
                 if response.status_code not in (404, 405) or path == paths[-1]:
-                    words = f"HTTP {response.status_code}: {response.text[:300]}"
+                    with contextlib.suppress(urllib3.exceptions.HTTPError):
+                        told = response.raw.read(1000, decode_content=True)
+                    words = f"HTTP {response.status_code}: {told.decode('utf-8', 'replace')[:300]}"
                     asked = ", ".join(root + one + CHAT for one in paths)
                     raise StreamFailure(f"{words} (asked: {asked})")
+
+
+def _bounded(reads: Iterable[Read]) -> Iterator[Read]:
+    size = 0
+    for read in reads:
+        yield read
+        size += len(read.data)
+        if size > BYTES_AT_MOST:
+            raise StreamFailure(f"more than {BYTES_AT_MOST:,} bytes: reading stopped")
 
 
 def stream(

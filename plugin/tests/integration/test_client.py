@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import gzip
+import socket
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -417,6 +419,34 @@ def test_waiting_for_a_core_is_told_with_the_recording() -> None:
         recording = Client(server.base_url).record(MESSAGES)
     assert recording.cpu_wait_ms is not None
     assert 0 <= recording.cpu_wait_ms < recording.end.t_ms + 1000
+
+
+def test_through_a_socks_proxy_reading_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connections are of another kind; they stamp, decompress and are bounded, too."""
+    pytest.importorskip("socks")
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(2):
+                accepted, _ = listener.accept()
+                accepted.recv(262)
+                accepted.sendall(b"\x05\x00")  # no authentication
+                accepted.recv(262)
+                accepted.sendall(b"\x05\x00\x00\x01" + bytes(6))  # connected
+                accepted.recv(65536)
+                accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n")
+                accepted.sendall(gzip.compress((text_event("a ") + end_events()).encode()))
+                accepted.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    monkeypatch.setenv("ALL_PROXY", f"socks5h://127.0.0.1:{listener.getsockname()[1]}")
+    with listener:
+        client = Client("http://model.example", deadlines=Deadlines(total=5.0))
+        recording = client.record(MESSAGES)
+        assert (recording.end.kind, derive(recording).text) == ("eof", "a ")
+        assert recording.connect_ms is not None
+        assert b"[DONE]" in client.get("/props").body
 
 
 def test_loopback_ignores_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
