@@ -733,18 +733,19 @@ def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
                 if response.status_code not in (404, 405) or path == paths[-1]:
                     with contextlib.suppress(urllib3.exceptions.HTTPError):
                         told = response.raw.read(1000, decode_content=True)
-                    words = f"HTTP {response.status_code}: {told.decode('utf-8', 'replace')[:300]}"
+                    text = told.decode("utf-8", "replace")[:300]
+                    words = f"HTTP {response.status_code}: {text}"
                     asked = ", ".join(root + one + CHAT for one in paths)
                     raise StreamFailure(f"{words} (asked: {asked})")
 
 
 def _bounded(reads: Iterable[Read]) -> Iterator[Read]:
-    size = 0
+    size, limit = 0, BYTES_AT_MOST
     for read in reads:
         yield read
         size += len(read.data)
-        if size > BYTES_AT_MOST:
-            raise StreamFailure(f"more than {BYTES_AT_MOST:,} bytes: reading stopped")
+        if size > limit:
+            raise StreamFailure(f"more than {limit:,} bytes: reading stopped")
 
 
 def stream(
