@@ -35,6 +35,8 @@ from .timeline import Timeline, derive
 # the answer to a plain question (of a streamed one: --llm-max-bytes), and returns of recv.
 MAX_REPLY_BYTES = 4 * 1024 * 1024
 MAX_READS = 100_000
+# All answers of a step are kept until it is judged: of the longest ones, so many.
+LONGEST_ANSWERS_KEPT = 4
 # ValueError: http.client raises it bare for a head that makes no sense.
 NETWORK_ERRORS = (
     requests.RequestException,
@@ -90,6 +92,7 @@ class Exchange:
         self._close_at_ms = close_at_ms
         self._token_seen = _TokenWatch() if close_on_token or on_token else None
         self._stamps = Stamps()
+        self._limit = client.max_bytes
 
     @property
     def started_at(self) -> float:
@@ -108,6 +111,7 @@ class Exchange:
         client, stamps = self._client, self._stamps
         full_body = client.dialect.body(body)
         client.spend(full_body)
+        self._limit = client.room()
         path = client.api_path + sse.CHAT
         adapter, request, settings = _prepared(client, "POST", path, full_body, stamps)
         cpu_wait_before_ms = _cpu_wait_ms()
@@ -173,7 +177,7 @@ class Exchange:
         size = count = 0
         gap_s = self._client.deadlines.gap
         self._stamps.set_timeout(gap_s)
-        while size <= self._client.max_bytes and count <= MAX_READS:
+        while size <= self._limit and count <= MAX_READS:
             if self._close_at_ms is not None:
                 if self._close_is_due():
                     return
@@ -209,10 +213,14 @@ class Exchange:
         return End(kind, _since_ms(self._stamps.started), detail)
 
     def _after_reads(self, reads: Sequence[sse.Read], watchdog: Watchdog) -> End:
-        limit = self._client.max_bytes
+        limit = self._limit
         if watchdog.fired:
             return self._total_deadline()
         if sum(len(read.data) for read in reads) > limit:
+            if limit < self._client.max_bytes:
+                limit = LONGEST_ANSWERS_KEPT * self._client.max_bytes
+                words = f"the answers of this step have more than {limit:,} bytes: reading stopped"
+                return self._end("broken", words)
             return self._end("broken", f"more than {limit:,} bytes: reading stopped")
         if len(reads) > MAX_READS:
             return self._end("broken", f"it came in more than {MAX_READS:,} reads: reading stopped")
@@ -411,6 +419,7 @@ class Client:
         self._keep = keep
         self._spend = spend
         self._numbers = itertools.count(1)
+        self._kept_bytes: list[int] | None = None  # of the answers of a step; None: not bounded
 
     @property
     def api_path(self) -> str:
@@ -429,8 +438,21 @@ class Client:
         other.dialect = dialect
         return other
 
+    def of_a_step(self) -> Client:
+        """The same client for a step, which keeps its answers: all together are bounded."""
+        other = copy.copy(self)
+        other._kept_bytes = []
+        return other
+
+    def room(self) -> int:
+        """How many bytes the next answer may have."""
+        kept = sum(self._kept_bytes or ())
+        return max(0, min(self.max_bytes, LONGEST_ANSWERS_KEPT * self.max_bytes - kept))
+
     def keep(self, recording: Recording) -> None:
         """Hand a finished recording to whoever collects the evidence."""
+        if self._kept_bytes is not None:
+            self._kept_bytes.append(sum(len(read.data) for read in recording.reads))
         if self._keep is not None:
             self._keep(recording)
 

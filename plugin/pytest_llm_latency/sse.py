@@ -52,7 +52,7 @@ REPEATED_CHARACTERS_AT_LEAST = 12
 # What no honest server sends, and what a client must not let one fill the memory with.
 BYTES_AT_MOST = 16 * 1024 * 1024
 EVENT_BYTES_AT_MOST = 1024 * 1024
-EVENTS_AT_MOST = 100_000
+EVENTS_AT_MOST = 50_000
 JSON_BYTES_AT_MOST = 4 * 1024 * 1024
 JSON_DEPTH_AT_MOST = 100
 JSON_OBJECTS_AT_MOST = 100_000  # and lists: each takes thirty times its bytes

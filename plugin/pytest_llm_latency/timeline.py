@@ -31,7 +31,7 @@ _CACHED_NAMES = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_t
 _CACHED_SINCE = (*_CACHED_NAMES, "input_tokens_details")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A chunk's text and the moment of the read that completed its event; `size_bytes` is what the
     event takes on the wire at least, 0: not known."""

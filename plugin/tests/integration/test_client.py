@@ -24,8 +24,9 @@ from scripted import (
     wait_until,
 )
 
+from pytest_llm_latency import client as client_module
 from pytest_llm_latency import relations
-from pytest_llm_latency.client import Client, Deadlines, Exchange
+from pytest_llm_latency.client import Client, Deadlines, Dialect, Exchange
 from pytest_llm_latency.errors import ServerError
 from pytest_llm_latency.recording import Recording
 from pytest_llm_latency.sse import MESSAGES
@@ -147,6 +148,53 @@ def test_an_endless_stream_is_ended_by_its_bytes() -> None:
     assert recording.end.kind == "broken"
     assert "more than 100,000 bytes" in recording.end.detail
     assert len(recording.body) < 300_000
+
+
+def test_reads_without_an_end_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def byte_after_byte(connection: Connection, _: Request) -> None:
+        connection.head()
+        while True:
+            connection.send(":")
+            time.sleep(0.005)
+
+    monkeypatch.setattr(client_module, "MAX_READS", 20)
+    with serving(byte_after_byte) as server:
+        recording = Client(server.base_url).record(MESSAGES)
+    assert (recording.end.kind, len(recording.reads)) == ("broken", 21)
+    assert recording.end.detail == "it came in more than 20 reads: reading stopped"
+
+
+def test_the_answers_of_a_step_are_bounded_together() -> None:
+    """It keeps them all. Those of a user's own test are his."""
+
+    def long(connection: Connection, _: Request) -> None:
+        connection.head()
+        connection.send(":" * 900 + "\n\n" + text_event("a") + end_events())
+
+    with serving(long) as server:
+        client = Client(server.base_url, max_bytes=2000)
+        step = client.of_a_step()
+        kinds = [step.record(MESSAGES).end.kind for _ in range(12)]
+        last = step.speaking(Dialect("m")).record(MESSAGES)
+        assert {client.record(MESSAGES).end.kind for _ in range(12)} == {"eof"}
+        assert client.of_a_step().record(MESSAGES).end.kind == "eof"
+    assert kinds[:4] == ["eof"] * 4
+    assert kinds[-1] == "broken"
+    assert last.end.detail == "the answers of this step have more than 8,000 bytes: reading stopped"
+
+
+@pytest.mark.parametrize("encoding", ["", "Content-Encoding: gzip\r\n"])
+def test_a_plain_answer_is_bounded(encoding: str) -> None:
+    def endless(connection: Connection, _: Request) -> None:
+        connection.send(f"HTTP/1.1 200 OK\r\n{encoding}\r\n")
+        block = b" " * 1024 * 1024
+        while True:
+            connection.send(gzip.compress(block) if encoding else block)
+
+    with serving(endless) as server, pytest.raises(ServerError) as error:
+        Client(server.base_url).get("/props")
+    words = "the answer has more than 4,194,304 bytes: reading stopped"
+    assert str(error.value) == f"GET {server.base_url}/props: {words}"
 
 
 def test_a_broken_connection_is_an_error_with_what_came_before() -> None:

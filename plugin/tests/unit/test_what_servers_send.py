@@ -410,3 +410,33 @@ def test_what_no_file_may_hold_is_null(number: str) -> None:
     body = f'{{"status": {number}, "n": [1.5, {number}]}}'
     assert sse.value_of(body) == {"status": None, "n": [1.5, None]}
     assert Reply(200, body.encode(), 1.0).json() == {"status": None, "n": [1.5, None]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[" * 101 + "1" + "]" * 101,
+        '{"a":' * 200 + "1" + "}" * 200,
+        "[" + "{}," * 100_000 + "{}]",
+        '"' + "x" * sse.JSON_BYTES_AT_MOST + '"',
+        "[" + "9" * 5000 + "]",
+    ],
+    ids=["deep", "deeper", "many objects", "long", "a long number"],
+)
+def test_json_that_nobody_can_look_into_is_none(body: str) -> None:
+    assert sse.value_of(body) is None
+    assert sse.value_of(body.encode()) is None
+
+
+def test_json_within_the_bounds_is_read() -> None:
+    deep = "[" * 100 + "1" + "]" * 100
+    assert sse.value_of(deep) == json.loads(deep)
+    wide = [{"id": n} for n in range(90_000)]
+    assert sse.value_of(json.dumps(wide).encode()) == wide
+
+
+def test_an_event_that_is_too_long_is_the_answers_failure() -> None:
+    """What came before it stays."""
+    timeline = read(text("a "), "data: " + "x" * sse.EVENT_BYTES_AT_MOST)
+    assert "no end so far" in (timeline.error or "")
+    assert timeline.text == "a "
