@@ -315,6 +315,22 @@ def test_informational_answers_are_not_the_answer() -> None:
     assert (recording.status, recording.body) == (200, ANSWER)
 
 
+@pytest.mark.parametrize("status", [100, 102, 103])
+def test_interim_answers_without_an_end_are_ended(status: int) -> None:
+    def interim(connection: Connection, _: Request) -> None:
+        for _ in range(100):
+            connection.send(f"HTTP/1.1 {status} X\r\n\r\n")
+        connection.reply({})
+
+    with serving(interim) as server:
+        client = Client(server.base_url)
+        words = "more than 20 interim answers (1xx) came"
+        assert client.record(MESSAGES).end.detail == f"the answer cannot be read: {words}"
+        with pytest.raises(ServerError) as error:
+            client.get("/props")
+    assert str(error.value) == f"GET {server.base_url}/props: {words}"
+
+
 @pytest.mark.parametrize("location", ["http://[::bad", "\xff\xfe", "http://", ""])
 def test_a_redirect_to_nowhere_raises_nothing(location: str) -> None:
     head = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"

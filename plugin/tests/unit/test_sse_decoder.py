@@ -131,12 +131,19 @@ def test_an_event_without_an_end_is_given_up(block: bytes) -> None:
         [decoder.feed(block) for _ in range(20)]
 
 
-def test_comments_beside_an_event_are_no_part_of_it() -> None:
+@pytest.mark.parametrize("comment", [b": ping\n", b": ping\r\n"])
+def test_comments_beside_an_event_are_no_part_of_it(comment: bytes) -> None:
     """A keep-alive that goes on for hours makes no event too long."""
     decoder = Decoder()
     for _ in range(40):
-        decoder.feed(b": ping\n" * 10_000)
+        decoder.feed(comment * 10_000)
     assert [event.data for event in decoder.feed(b"data: a\n\n")] == ["a"]
+
+
+def test_events_that_end_are_never_too_long_together() -> None:
+    decoder = Decoder()
+    for _ in range(40):
+        assert len(decoder.feed(b"event: x\ndata: " + b"y" * 40_000 + b"\n\n")) == 1
 
 
 def test_events_without_an_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
