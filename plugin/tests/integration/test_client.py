@@ -29,7 +29,7 @@ from pytest_llm_latency import relations
 from pytest_llm_latency.client import Client, Deadlines, Dialect, Exchange
 from pytest_llm_latency.errors import ServerError
 from pytest_llm_latency.recording import Recording
-from pytest_llm_latency.sse import MESSAGES
+from pytest_llm_latency.sse import MESSAGES, StreamFailure, post
 from pytest_llm_latency.timeline import derive
 
 GAP_S = 0.05
@@ -195,6 +195,32 @@ def test_a_plain_answer_is_bounded(encoding: str) -> None:
         Client(server.base_url).get("/props")
     words = "the answer has more than 4,194,304 bytes: reading stopped"
     assert str(error.value) == f"GET {server.base_url}/props: {words}"
+
+
+@pytest.mark.parametrize(
+    ("head", "block", "words"),
+    [
+        ("200 OK\r\n", b":" * 65536, "more than 16,777,216 bytes: reading stopped"),
+        ("307 X\r\nLocation: /v2\r\n", b":" * 65536, "redirects to"),
+        ("500 X\r\n", b"no memory " * 6000, "HTTP 500: no memory no memory"),
+        ("500 X\r\nContent-Encoding: gzip\r\n", b"no gzip " * 8000, "HTTP 500: "),
+        ("200 OK\r\nContent-Encoding: gzip\r\n", b"no gzip " * 8000, "the connection broke: "),
+    ],
+)
+def test_the_copied_program_reads_no_more_than_it_needs(
+    head: str, block: bytes, words: str
+) -> None:
+    """`sse.post`, which stands alone on requests."""
+
+    def endless(connection: Connection, _: Request) -> None:
+        connection.send(f"HTTP/1.1 {head}\r\n")
+        while True:
+            connection.send(block)
+
+    with serving(endless) as server, pytest.raises(StreamFailure) as error:
+        for _ in post(server.base_url, {}):
+            pass
+    assert words in str(error.value)
 
 
 def test_a_broken_connection_is_an_error_with_what_came_before() -> None:
