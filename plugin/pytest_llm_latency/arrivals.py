@@ -23,6 +23,8 @@ _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 _ENCODINGS = frozenset(
     ("aes128gcm", "br", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "pack200-gzip", "zstd")
 )
+_ENCODINGS_AT_MOST = 3
+_INTERIM_AT_MOST = 20
 _PART_BYTES = 1024 * 1024  # of a decompressed read at a time: a bomb goes off in small parts
 
 
@@ -172,6 +174,7 @@ class Response(http.client.HTTPResponse):
     def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
         self._stamped = _StampedIO(sock)
+        self._interim = 0
         assert self.fp is not None
         self.fp.close()
         self.fp = io.BufferedReader(self._stamped, sse.READ_SIZE_BYTES)
@@ -186,7 +189,12 @@ class Response(http.client.HTTPResponse):
         """The status line of the final answer; http.client itself skips only "100 Continue"."""
         while True:
             line: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
-            if not 102 <= line[1] < 200:
+            if not 100 <= line[1] < 200:
+                return line
+            self._interim += 1
+            if self._interim > _INTERIM_AT_MOST:
+                raise UnreadableBody(f"more than {_INTERIM_AT_MOST} interim answers (1xx) came")
+            if line[1] in (100, 101):
                 return line
             assert self.fp is not None
             http.client.parse_headers(self.fp)
@@ -195,13 +203,15 @@ class Response(http.client.HTTPResponse):
         """The body up to its end, its encodings taken off. Raises BrokenBody, UnreadableBody,
         OSError."""
         body = self._unchunked()
-        for encoding in reversed(encodings(self.headers.get("Content-Encoding", ""))):
+        applied = encodings(self.headers.get("Content-Encoding", ""))
+        if len(applied) > _ENCODINGS_AT_MOST:
+            raise UnreadableBody(f"it has {len(applied)} content encodings, one in another")
+        for encoding in reversed(applied):
             body = _decompressed(body, Decompressor(encoding))
         yield from body
 
     def _unchunked(self) -> Iterator[sse.Arrival]:
-        if self.fp is None:
-            return  # requests has read the body of a redirect away
+        assert self.fp is not None
         unchunker = Unchunker() if self.chunked else None
         left = self.length  # None: the body ends with the connection
         buffer = memoryview(bytearray(sse.READ_SIZE_BYTES))
@@ -227,6 +237,16 @@ class Response(http.client.HTTPResponse):
                 yield now, data
             if unchunker is not None and unchunker.ended:
                 return
+
+
+def whole(body: Iterator[sse.Arrival], most_bytes: int) -> bytes:
+    """All of a body. Raises UnreadableBody where it is longer, and what `arrivals` raises."""
+    data = bytearray()
+    for _, part in body:
+        data += part
+        if len(data) > most_bytes:
+            raise UnreadableBody(f"the answer has more than {most_bytes:,} bytes: reading stopped")
+    return bytes(data)
 
 
 def _decompressed(body: Iterator[sse.Arrival], decompressor: Decompressor) -> Iterator[sse.Arrival]:

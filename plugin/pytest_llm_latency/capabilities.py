@@ -7,7 +7,6 @@ and does not know what the steps need.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +19,11 @@ from .errors import ServerError
 from .recording import Recording, Reply
 from .results import CAPABILITIES, is_offered, is_props, lists_models
 from .slots import Answer, answer_of
-from .sse import CHAT, shown_words
+from .sse import CHAT, JSON_BYTES_AT_MOST, shown_words, value_of
 from .timeline import derive
 
 QUESTION = [{"role": "user", "content": "hi"}]
-MODELS_KEPT = 100
+MODELS_KEPT = 100  # in run.json, which is written again after every step
 MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
 _REFUSED = (400, 422)
 # What a server may refuse, tried one after another; a strict one refuses all that OpenAI's own
@@ -215,11 +214,11 @@ def _is_refusal(recording: Recording) -> bool:
 
 def _refused_in(recording: Recording) -> str:
     """The words of a refusal. FastAPI's repeat the whole request behind what they complain of."""
-    text = recording.body.decode("utf-8", "replace")
+    text = recording.body[:JSON_BYTES_AT_MOST].decode("utf-8", "replace")
     try:
-        details = json.loads(text)["detail"]
+        details = value_of(text)["detail"]
         return " ".join(f"{one['loc'][-1]}: {one['msg']}" for one in details)
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (LookupError, TypeError):
         return text
 
 

@@ -15,7 +15,6 @@ import gc
 import http.client
 import itertools
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +23,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
-import requests.adapters
 import urllib3
-import urllib3.connection
-import urllib3.connectionpool
 
 from . import sse
-from .arrivals import Response, UnreadableBody
+from .arrivals import UnreadableBody, whole
+from .connections import Adapter, Stamps, Watchdog
 from .errors import ConfigError, ServerError
 from .masking import Mask
 from .recording import End, EndKind, Recording, Reply, Request
@@ -44,8 +41,13 @@ from .secrecy import (
 )
 from .timeline import Timeline, derive
 
-MAX_REPLY_BYTES = 32 * 1024 * 1024
-# ValueError: requests and http.client raise it bare for a redirect or a chunk that makes no sense.
+# What no honest server meets, and what keeps this process small, whatever a server sends: bytes of
+# the answer to a plain question (of a streamed one: --llm-max-bytes), and returns of recv.
+MAX_REPLY_BYTES = 4 * 1024 * 1024
+MAX_READS = 100_000
+# All answers of a step are kept until it is judged: of the longest ones, so many.
+LONGEST_ANSWERS_KEPT = 4
+# ValueError: http.client raises it bare for a head that makes no sense.
 NETWORK_ERRORS = (
     requests.RequestException,
     urllib3.exceptions.HTTPError,
@@ -74,91 +76,6 @@ class Deadlines:
     query: float = 15.0
 
 
-class _Stamps:
-    """What a connection notes of itself while it opens."""
-
-    socket: Any = None
-    response: Response | None = None
-    connect_ms: float | None = None
-    started: float = 0.0
-    close_after_s: float | None = None
-    closer: _Watchdog | None = None
-
-    def opened(self, begun: float, socket: Any) -> None:
-        self.socket = socket
-        if self.close_after_s is not None:
-            self.closer = _Watchdog(self.close_after_s, self)
-        self.started = sse.now()
-        self.connect_ms = round((self.started - begun) * 1000.0, 3)
-
-    def set_timeout(self, seconds: float) -> None:
-        """Bound the next wait for bytes."""
-        if self.socket is not None and self.socket.fileno() >= 0:  # a body read whole closes it
-            self.socket.settimeout(seconds)
-
-    def close(self) -> None:
-        """Close the TCP connection even where a library still holds the socket: what it
-        leaves open is a half close, and several proxies then let the server go on."""
-        if self.closer is not None:
-            self.closer.cancel()
-        if self.response is not None:
-            self.response.close()
-        if self.socket is not None:
-            self.socket.close()
-
-
-class _Stamping:
-    """Starts the clock when the connection is open: the request's first byte is sent next."""
-
-    stamps: _Stamps
-    sock: Any
-    response_class: Any  # by which http.client makes its response
-
-    def connect(self) -> None:
-        begun = sse.now()
-        super().connect()  # type: ignore[misc]
-        self.response_class = self._respond
-        self.stamps.opened(begun, self.sock)
-
-    def _respond(self, *args: Any, **kwargs: Any) -> Response:
-        self.stamps.response = Response(*args, **kwargs)
-        return self.stamps.response
-
-
-class _Connection(_Stamping, urllib3.connection.HTTPConnection):
-    """Over TCP."""
-
-
-class _TLSConnection(_Stamping, urllib3.connection.HTTPSConnection):
-    """Over TLS; the clock starts after the handshake."""
-
-
-class _Adapter(requests.adapters.HTTPAdapter):
-    """An adapter without retries whose connections write into `stamps`."""
-
-    def __init__(self, stamps: _Stamps) -> None:
-        self._pool_classes = {
-            "http": _pool_class(urllib3.HTTPConnectionPool, _Connection, stamps),
-            "https": _pool_class(urllib3.HTTPSConnectionPool, _TLSConnection, stamps),
-        }
-        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = self._pool_classes
-
-    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> urllib3.ProxyManager:
-        manager = super().proxy_manager_for(proxy, **kwargs)
-        if not proxy.startswith("socks"):  # whose connections are of a kind of their own
-            manager.pool_classes_by_scheme = self._pool_classes
-        return manager  # type: ignore[no-any-return]
-
-
-def _pool_class(pool: type[Any], connection: type[Any], stamps: _Stamps) -> type[Any]:
-    bound = type(connection.__name__, (connection,), {"stamps": stamps})
-    return type(pool.__name__, (pool,), {"ConnectionCls": bound})
-
-
 class Exchange:
     """One streamed request: `send` yields its reads as they came, which are for no file and no
     terminal; `recording` is there afterwards, its secrets starred.
@@ -184,7 +101,8 @@ class Exchange:
         self._label = client.prefix + label
         self._close_at_ms = close_at_ms
         self._token_seen = _TokenWatch() if close_on_token or on_token else None
-        self._stamps = _Stamps()
+        self._stamps = Stamps()
+        self._limit = client.max_bytes
 
     @property
     def started_at(self) -> float:
@@ -202,8 +120,9 @@ class Exchange:
         client, stamps = self._client, self._stamps
         full_body = client.dialect.body(body)
         client.spend(full_body)
+        self._limit = client.room()
         path = client.api_path + sse.CHAT
-        session, request, settings = _prepared(client, "POST", path, full_body, stamps)
+        adapter, request, settings = _prepared(client, "POST", path, full_body, stamps)
         cpu_wait_before_ms = _cpu_wait_ms()
         clocks_before = _clocks_s()
         reads: list[sse.Read] = []
@@ -212,7 +131,7 @@ class Exchange:
         response: requests.Response | None = None
         headers_ms: float | None = None
         ambient = sys.exc_info()[1]
-        watchdog = _Watchdog(client.deadlines.total, stamps)
+        watchdog = Watchdog(client.deadlines.total, stamps)
         if self._close_at_ms is not None:
             # Beside the wait for bytes: a head that drips in restarts that wait.
             stamps.close_after_s = self._close_at_ms / 1000.0 + CLOSE_GRACE_S
@@ -222,9 +141,9 @@ class Exchange:
         try:
             first_wait_s = self._wait_s(client.deadlines.first_byte)
             connect_s = min(client.deadlines.connect, client.deadlines.total)
-            response = session.send(request, timeout=(connect_s, first_wait_s), **settings)
+            response = adapter.send(request, timeout=(connect_s, first_wait_s), **settings)
             headers_ms = _since_ms(stamps.started)
-            for read in self._reads(response):
+            for read in self._reads():
                 reads.append(read)
                 yield read
             end = self._after_reads(reads, watchdog)
@@ -238,7 +157,7 @@ class Exchange:
             watchdog.cancel()
             if response is not None:
                 response.close()
-            session.close()
+            adapter.close()
             stamps.close()
             self.closed_at = sse.now()
             cpu_wait_ms = _cpu_wait_ms()
@@ -268,15 +187,14 @@ class Exchange:
             reads.clear()
             client.keep(self.recording)
 
-    def _reads(self, response: requests.Response) -> Iterator[sse.Read]:
-        """The reads up to the end of the stream, the moment to close, or the byte limit."""
-        ours = self._stamps.response  # None through a SOCKS proxy, whose connections are its own
-        body = sse.arrivals(response.raw) if ours is None else ours.arrivals()
-        stream = sse.read_stream(body, self._stamps.started)
-        size = 0
+    def _reads(self) -> Iterator[sse.Read]:
+        """The reads up to the end of the stream, the moment to close, or a limit."""
+        assert self._stamps.response is not None
+        stream = sse.read_stream(self._stamps.response.arrivals(), self._stamps.started)
+        size = count = 0
         gap_s = self._client.deadlines.gap
         self._stamps.set_timeout(gap_s)
-        while size <= self._client.max_bytes:
+        while size <= self._limit and count <= MAX_READS:
             if self._close_at_ms is not None:
                 if self._close_is_due():
                     return
@@ -285,6 +203,7 @@ class Exchange:
             if read is None:
                 return
             size += len(read.data)
+            count += 1
             yield read
             if self._token_seen is None or self._token_seen.seen:
                 continue
@@ -309,12 +228,18 @@ class Exchange:
     def _end(self, kind: EndKind, detail: str = "") -> End:
         return End(kind, _since_ms(self._stamps.started), detail)
 
-    def _after_reads(self, reads: Sequence[sse.Read], watchdog: _Watchdog) -> End:
-        limit = self._client.max_bytes
+    def _after_reads(self, reads: Sequence[sse.Read], watchdog: Watchdog) -> End:
+        limit = self._limit
         if watchdog.fired:
             return self._total_deadline()
         if sum(len(read.data) for read in reads) > limit:
+            if limit < self._client.max_bytes:
+                limit = LONGEST_ANSWERS_KEPT * self._client.max_bytes
+                words = f"the answers of this step have more than {limit:,} bytes: reading stopped"
+                return self._end("broken", words)
             return self._end("broken", f"more than {limit:,} bytes: reading stopped")
+        if len(reads) > MAX_READS:
+            return self._end("broken", f"it came in more than {MAX_READS:,} reads: reading stopped")
         seen = self._token_seen is not None and self._token_seen.seen
         closed = (seen and self._close_on_token) or self._close_is_due()
         return self._end("closed" if closed else "eof")
@@ -323,7 +248,7 @@ class Exchange:
         total_s = self._client.deadlines.total
         return self._end("deadline", f"total deadline: not finished after {total_s:g} s")
 
-    def _failure(self, root: BaseException, watchdog: _Watchdog, answered: bool) -> End:
+    def _failure(self, root: BaseException, watchdog: Watchdog, answered: bool) -> End:
         deadlines, connected = self._client.deadlines, self._stamps.socket is not None
         if watchdog.fired:
             return self._total_deadline()
@@ -406,8 +331,8 @@ def _is_timeout(root: BaseException) -> bool:
 
 
 def _prepared(
-    client: Client, method: str, path: str, body: Mapping[str, Any] | None, stamps: _Stamps
-) -> tuple[requests.Session, requests.PreparedRequest, dict[str, Any]]:
+    client: Client, method: str, path: str, body: Mapping[str, Any] | None, stamps: Stamps
+) -> tuple[Adapter, requests.PreparedRequest, dict[str, Any]]:
     try:
         return client.prepare(method, path, body, stamps)
     except BaseException as error:  # noqa: BLE001 (it goes on)
@@ -435,11 +360,18 @@ class _TokenWatch:
 
     def __init__(self) -> None:
         self.seen = False
-        self._decoder = sse.Decoder()
+        self._decoder: sse.Decoder | None = sse.Decoder()
 
     def feed(self, data: bytes) -> bool:
         """Take the next bytes; say whether a token has come."""
-        for event in self._decoder.feed(data):
+        if self._decoder is None:
+            return False
+        try:
+            events = self._decoder.feed(data)
+        except sse.TooLong:
+            self._decoder = None
+            return False
+        for event in events:
             with contextlib.suppress(sse.StreamFailure):
                 value = None if sse.is_done(event) else sse.chunk_of(event)
                 # Of each chunk alone: whatever answer it belongs to, something is generated.
@@ -471,28 +403,6 @@ class Dialect:
         }
 
 
-class _Watchdog:
-    """Breaks a connection at the total deadline: a socket's own timeout is only a gap, and a
-    server that drips bytes never meets it."""
-
-    def __init__(self, seconds: float, stamps: _Stamps) -> None:
-        self.fired = False
-        self._stamps = stamps
-        self._timer = threading.Timer(seconds, self._fire)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _fire(self) -> None:
-        self.fired = True
-        socket = self._stamps.socket
-        if socket is not None:
-            with contextlib.suppress(OSError):  # it is gone already
-                socket.shutdown(2)
-
-    def cancel(self) -> None:
-        self._timer.cancel()
-
-
 class Client:
     """A client of the server at a URL in any form that OpenAI clients take; `base_url` is its
     root, where /health lies, `api_paths` are where its API may lie below. `dialect` shapes
@@ -511,7 +421,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         ca: Path | None = None,
         deadlines: Deadlines | None = None,
-        max_bytes: int = 256 * 1024 * 1024,
+        max_bytes: int = sse.BYTES_AT_MOST,
         keep: Callable[[Recording], None] | None = None,
         prefix: str = "",
         spend: Callable[[Mapping[str, Any]], None] | None = None,
@@ -537,6 +447,7 @@ class Client:
         self._keep = keep
         self._spend = spend
         self._numbers = itertools.count(1)
+        self._kept_bytes: list[int] | None = None  # of the answers of a step; None: not bounded
 
     @property
     def api_path(self) -> str:
@@ -555,8 +466,21 @@ class Client:
         other.dialect = dialect
         return other
 
+    def of_a_step(self) -> Client:
+        """The same client for a step, which keeps its answers: all together are bounded."""
+        other = copy.copy(self)
+        other._kept_bytes = []
+        return other
+
+    def room(self) -> int:
+        """How many bytes the next answer may have."""
+        kept = sum(self._kept_bytes or ())
+        return max(0, min(self.max_bytes, LONGEST_ANSWERS_KEPT * self.max_bytes - kept))
+
     def keep(self, recording: Recording) -> None:
         """Hand a finished recording to whoever collects the evidence."""
+        if self._kept_bytes is not None:
+            self._kept_bytes.append(sum(len(read.data) for read in recording.reads))
         if self._keep is not None:
             self._keep(recording)
 
@@ -576,16 +500,14 @@ class Client:
         }
 
     def prepare(
-        self, method: str, path: str, body: Mapping[str, Any] | None, stamps: _Stamps
-    ) -> tuple[requests.Session, requests.PreparedRequest, dict[str, Any]]:
-        """A session and a request ready to be sent: all work that need not be timed."""
+        self, method: str, path: str, body: Mapping[str, Any] | None, stamps: Stamps
+    ) -> tuple[Adapter, requests.PreparedRequest, dict[str, Any]]:
+        """A request and who sends it (and follows no redirect: the key must not), all work that
+        need not be timed being done."""
         session = requests.Session()
         # netrc would put credentials of its own beside the key that was asked for.
         session.auth = _no_auth
         session.trust_env = not _is_loopback(self.base_url)
-        adapter = _Adapter(stamps)
-        session.mount("http://", adapter)
-        session.mount("https://", adapter)
         # What `arrivals` takes off.
         headers = {"Accept-Encoding": "gzip, deflate", **self._headers}
         if self._api_key:
@@ -595,13 +517,12 @@ class Client:
         )
         merged = session.merge_environment_settings(request.url, {}, None, None, None)
         settings = _Unshown(
-            allow_redirects=False,  # the key must not follow a redirect
             stream=True,
             proxies=merged["proxies"],
             verify=merged["verify"] if self._ca is None else str(self._ca),
             cert=merged["cert"],
         )
-        return session, request, settings
+        return Adapter(stamps), request, settings
 
     def get(self, path: str, *, timeout_s: float | None = None) -> Reply:
         """GET `path`. Raises ServerError where no answer comes."""
@@ -631,15 +552,16 @@ class Client:
     def _query(
         self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float | None
     ) -> Reply:
-        stamps = _Stamps()
-        session, request, settings = _prepared(self, method, path, body, stamps)
+        stamps = Stamps()
+        adapter, request, settings = _prepared(self, method, path, body, stamps)
         timeout_s = timeout_s or self.deadlines.query
         ambient = sys.exc_info()[1]
-        watchdog = _Watchdog(timeout_s, stamps)
+        watchdog = Watchdog(timeout_s, stamps)
         started = sse.now()
         try:
-            response = session.send(request, timeout=timeout_s, **settings)
-            content = response.raw.read(MAX_REPLY_BYTES, decode_content=True)
+            response = adapter.send(request, timeout=timeout_s, **settings)
+            assert stamps.response is not None
+            content = whole(stamps.response.arrivals(), MAX_REPLY_BYTES)
             if watchdog.fired:
                 raise TimeoutError
             place = self.mask.words(response.headers.get("Location", ""))
@@ -653,7 +575,7 @@ class Client:
             raise _without_frames(error) from None
         finally:
             watchdog.cancel()
-            session.close()
+            adapter.close()
             stamps.close()
 
     def record(

@@ -74,8 +74,7 @@ class Files:
     def __init__(self, directory: Path, max_bytes: int) -> None:
         self._files = Directory(directory)
         self.exists = self._files.exists
-        # An answer may have `max_bytes`; in JSON it takes up to twice as many, and has times.
-        self._max_bytes = 2 * max_bytes + MAX_SMALL_BYTES
+        self._max_bytes = max_bytes
 
     def near(self, name: str) -> str | None:
         """A file with nearly this name, in its place; None: there is none."""

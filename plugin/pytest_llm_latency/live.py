@@ -302,7 +302,7 @@ class LiveSession(Session):
         if self._offers.reasoning is not None:
             plan = plan.with_room_for_reasoning()
         return Bench(
-            client,
+            client.of_a_step(),
             self._offers,
             *self._behind(client),
             plan,

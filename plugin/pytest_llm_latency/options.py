@@ -33,7 +33,7 @@ from .secrecy import (
 )
 from .sentences import RULES, Rule
 from .speech import WORDS_PER_MINUTE
-from .sse import api_places
+from .sse import BYTES_AT_MOST, api_places
 
 INCONCLUSIVE = ("fail", "skip")
 SERVER_KINDS = ("auto", "url", "voice-llm", "llama-server", "local")
@@ -106,6 +106,12 @@ class Settings:
         if self.log_command is not None:
             found |= {*secrets_in(hide_arguments(_split(self.log_command)))}
         return Mask(found - {self.model, self.upstream_model})
+
+    @property
+    def file_bytes(self) -> int:
+        """How large evidence or a log may be to be read: what `max_bytes` lets come is escaped
+        there, and runs of before let more come."""
+        return max(256 * 1024 * 1024, 3 * self.max_bytes)
 
     def shown(self) -> dict[str, Any]:
         """The options as facts of the run: no secrets."""
@@ -411,8 +417,8 @@ OPTIONS = (
     Option(
         "max_bytes",
         _whole("bytes"),
-        "end an answer that is longer (default: 268435456)",
-        default=256 * 1024 * 1024,
+        "end an answer that is longer (default: 16777216)",
+        default=BYTES_AT_MOST,
         metavar="N",
     ),
     Option(

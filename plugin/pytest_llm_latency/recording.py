@@ -7,6 +7,8 @@ that a saved recording proves them again without a server.
 from __future__ import annotations
 
 import base64
+import contextlib
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ from .sse import Read, json_text, value_of
 FORMAT = "pytest-llm-latency/recording"
 VERSION = 2
 READING = 2  # by which rules bytes are read: 1 are those of before
+
+_SPELLED_OUT = bytes(byte for byte in range(32) if byte not in b"\b\t\n\f\r")
 
 EndKind = Literal["eof", "closed", "broken", "deadline"]
 END_KINDS = ("eof", "closed", "broken", "deadline")
@@ -98,7 +102,7 @@ class Reply:
         return value_of(self.body)
 
 
-def dump(recording: Recording) -> str:
+def dump(recording: Recording) -> bytes:
     """The recording as JSON Lines: a head, a line per read, an end (docs/evidence.md)."""
     head = {
         "format": FORMAT,
@@ -125,15 +129,18 @@ def dump(recording: Recording) -> str:
         "t_ms": recording.end.t_ms,
         "detail": recording.end.detail,
     }
-    rows = [head, *map(_dump_read, recording.reads), end]
-    return "".join(json_text(row) + "\n" for row in rows)
+    # Bytes, line by line: as one text, an emoji would make it four times as large.
+    lines = itertools.chain([head], map(_dump_read, recording.reads), [end])
+    return b"".join(json_text(line).encode("utf-8") + b"\n" for line in lines)
 
 
 def _dump_read(read: Read) -> dict[str, Any]:
-    try:
-        return {"t_ms": read.t_ms, "text": read.data.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"t_ms": read.t_ms, "base64": base64.b64encode(read.data).decode("ascii")}
+    # JSON writes a NUL as six characters, base64 any byte as one and a third.
+    spelled_out = len(read.data) - len(read.data.translate(None, _SPELLED_OUT))
+    if 15 * spelled_out <= len(read.data):
+        with contextlib.suppress(UnicodeDecodeError):
+            return {"t_ms": read.t_ms, "text": read.data.decode("utf-8")}
+    return {"t_ms": read.t_ms, "base64": base64.b64encode(read.data).decode("ascii")}
 
 
 def load(text: str, where: str) -> Recording:

@@ -6,7 +6,6 @@ derived again without a server. Made here, judged by `relations.py`.
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,6 +43,7 @@ from .slots import (
     tokens_after,
 )
 from .speech import WORDS_PER_MINUTE, Speech, speech
+from .sse import value_of
 from .timeline import COLD_SHARE, Timeline, answer_limit, derive, first_sentence, stalled
 
 Recordings = Mapping[str, Recording]
@@ -127,9 +127,9 @@ def usable(recording: Recording) -> Timeline:
 
 def _raise_if_too_long(recording: Recording) -> None:
     try:
-        error = json.loads(recording.body)["error"]
+        error = value_of(recording.body)["error"]
         tokens, context = int(error["n_prompt_tokens"]), int(error["n_ctx"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return
     raise ConfigError(too_long_words(recording.label, tokens, context))
 

@@ -318,7 +318,7 @@ class RunDirectory:
         """Write a recording's evidence file, named after its label."""
         self.keep_text(f"{recording.label}.jsonl", dump_recording(recording))
 
-    def keep_text(self, label: str, text: str) -> None:
+    def keep_text(self, label: str, text: str | bytes) -> None:
         """Write an evidence file; `label` begins with the step's name."""
         step = label.partition("/")[0]
         if step not in self._ours:

@@ -67,7 +67,7 @@ class Session:
                 settings.baseline,
                 settings.sources["baseline"],
                 settings.tolerance,
-                settings.max_bytes,
+                settings.file_bytes,
                 settings.grade or settings.artifacts,
             )
         self._reporter = config.pluginmanager.getplugin("terminalreporter")
@@ -236,7 +236,7 @@ class Session:
                 if os.path.lexists(path) and not is_page(path):
                     raise ArtifactError(f"{path} is no page of ours; give another: --llm-page=FILE")
                 page.write(
-                    path, directory, self.settings.max_bytes, verdicts, self._errors, self.language
+                    path, directory, self.settings.file_bytes, verdicts, self._errors, self.language
                 )
             except (ArtifactError, ImportError, OSError) as error:
                 self._page = f"not made: {error}"
@@ -265,7 +265,7 @@ class GradeSession(Session):
         if not directory.is_dir():
             raise ConfigError(f"{settings.sources['grade']}: {directory} is not a directory")
         self._directory = directory
-        self._lab = self._graded = GradedLab(directory, settings.max_bytes, self._log)
+        self._lab = self._graded = GradedLab(directory, settings.file_bytes, self._log)
         if not self._graded.has_files():
             raise ConfigError(
                 f"{settings.sources['grade']}: {directory} has none of the lab's files "
@@ -280,7 +280,7 @@ class GradeSession(Session):
             return None
         if isinstance(log, FileLog):
             path = Path(os.path.realpath(log.path))  # its user may have named a link
-            files = Files(path.parent, self.settings.max_bytes)
+            files = Files(path.parent, self.settings.file_bytes)
             return self.mask.data(files.read_bytes(path.name))
         return self.mask.data(log.read(0))
 

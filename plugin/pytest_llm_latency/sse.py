@@ -9,6 +9,7 @@ only where a line is complete, so that no split of the stream can change what it
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import itertools
 import json
@@ -40,9 +41,10 @@ CHAT = "/chat/completions"
 WORDS_SHOWN_AT_MOST = 500
 # What servers write as a finish reason when the generation failed, in capitals or not: OpenRouter,
 # Zhipu, DeepSeek, vLLM and SGLang; Cohere.
-FAILED = frozenset(
-    ("error", "network_error", "insufficient_system_resource", "abort", "aborted", "failed")
-) | {"server_error", "timeout", "error_toxic", "error_limit"}
+FAILED = (
+    "error", "network_error", "insufficient_system_resource", "abort", "aborted", "failed",
+    "server_error", "timeout", "error_toxic", "error_limit",
+)  # fmt: skip
 REASONING_FIELDS = (
     "reasoning_content", "reasoning", "reasoning_details", "reasoning_text", "thinking",
     "thinking_blocks",
@@ -51,6 +53,14 @@ REASONING_FIELDS = (
 NUMBERED_CHUNKS_AT_LEAST = 5
 # Less text than this may begin with itself by chance: "1", "11", "111".
 REPEATED_CHARACTERS_AT_LEAST = 12
+
+# What no honest server sends, and what a client must not let one fill the memory with.
+BYTES_AT_MOST = 16 * 1024 * 1024
+EVENT_BYTES_AT_MOST = 1024 * 1024
+EVENTS_AT_MOST = 50_000
+JSON_BYTES_AT_MOST = 4 * 1024 * 1024
+JSON_DEPTH_AT_MOST = 100
+JSON_OBJECTS_AT_MOST = 100_000  # and lists: each takes thirty times its bytes
 
 _DONE_BYTES = DONE.encode("ascii")
 _VERSION = re.compile(r"v\d\w*")  # of an API, in a path: v1, v4, v1beta
@@ -62,6 +72,9 @@ _NO_FAILURE = ("0", "200")  # codes by which a server says that all is well
 _ERROR_EVENTS = ("error", "exception")
 _NO_WORDS = frozenset(("", "0", "none", "null", "false", "ok", "success", "200"))
 _INNER = ("text", "thinking", "content", "parts", "summary", "value")
+_BLANK = (b"\n\n\n", b"\r\r\r", b"\r\n\r\n\r\n")
+_BLANK_LINES = re.compile(rb"(\r\n|\n|\r)\1{2,}")
+_COMMENTS = re.compile(rb"\n(?::[^\r\n]*\n)+")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":", b"error:")
@@ -107,10 +120,12 @@ class Decoder:
     that is not closed by a blank line is discarded (see `end`). Bytes that are not UTF-8
     become U+FFFD. Beyond the standard, a field named `error` is the data of an event of that type:
     llama.cpp sent its failures so until 2025, and one that is passed over is a stream cut short.
+    An event that grows beyond EVENT_BYTES_AT_MOST raises TooLong, and nothing can be fed any more.
     """
 
     def __init__(self) -> None:
         self._buffer = bytearray()  # a line without its end: no byte of it is searched twice
+        self._size = 0  # of the event's lines so far
         self._at_start = True
         self._after_cr = False
         self._data: list[str] = []
@@ -128,8 +143,14 @@ class Decoder:
         has_cr = b"\r" in data
         if not has_cr and b"\n" not in data:
             self._buffer += data
+            self._check_size()
             return []
         text = bytes(self._buffer) + data
+        # A server may send millions of lines that say nothing: line by line they take seconds.
+        if b"\n:" in text:
+            text = _COMMENTS.sub(b"\n", text)
+        if any(blank in text for blank in (_BLANK if has_cr else _BLANK[:1])):
+            text = _BLANK_LINES.sub(rb"\1\1", text)
         # Most streams have LF alone, and splitting at one byte is the faster.
         *lines, rest = _LINE_END.split(text) if has_cr else text.split(b"\n")
         self._buffer = bytearray(rest)
@@ -138,15 +159,22 @@ class Decoder:
         for line in lines:
             if line.startswith(b"data:"):
                 self._data.append(_value(line[5:]))
+                self._size += len(line)
             elif not line:
                 self._dispatch(events)
-            else:
+            elif not line.startswith(b":"):
                 self._field(line)
+                self._size += len(line)
+        self._check_size()
         return events
 
     def end(self) -> Event | None:
         """At the end of the body: the event that no blank line has ended; None: there is none."""
         return next(iter(self.feed(b"\n\n")), None)
+
+    def _check_size(self) -> None:
+        if self._size + len(self._buffer) > EVENT_BYTES_AT_MOST:
+            raise TooLong
 
     def _without_bom(self, data: bytes) -> bytes:
         """Without the byte order mark; nothing while the bytes so far could still become one."""
@@ -176,6 +204,7 @@ class Decoder:
             events.append(Event("\n".join(self._data), self._type or "message", self._id))
             self._data = []
         self._type = ""
+        self._size = 0
 
 
 def _value(value: bytes) -> str:
@@ -228,8 +257,11 @@ def read_stream(body: Iterable[Arrival], started: float) -> Iterator[Read]:
             elif (blank := data.rfind(b"\n\n")) >= 0:
                 undecoded = [data[blank + 2 :]]
         if decoder is not None:
-            if any(is_done(event) for part in undecoded for event in decoder.feed(part)):
-                return
+            try:
+                if any(is_done(event) for part in undecoded for event in decoder.feed(part)):
+                    return
+            except TooLong:
+                return  # whoever decodes the reads is told
             undecoded.clear()
 
 
@@ -242,6 +274,27 @@ class Reported(StreamFailure):
 
     def __init__(self, words: str) -> None:
         super().__init__(f"the server reports inside the stream: {words}")
+
+
+class TooLong(StreamFailure):
+    """An event does not end."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"an event has more than {EVENT_BYTES_AT_MOST:,} bytes, and no end so far: what "
+            "follows is not looked at. An event ends with a blank line; let the server send one "
+            "after each piece of the answer"
+        )
+
+
+class TooMany(StreamFailure):
+    """Its events do not end."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"more than {EVENTS_AT_MOST:,} events came: what follows is not looked at. Let the "
+            "server generate no more than it was asked for"
+        )
 
 
 class NoBlankLines(StreamFailure):
@@ -260,10 +313,15 @@ def timed_events(
     reads: Iterable[Read], decoder: Decoder | None = None
 ) -> Iterator[tuple[float, Event]]:
     """Yield (t_ms, event) for every event, t_ms being that of the read that completed it. A
-    `decoder` that is given has, afterwards, what no blank line has ended."""
+    `decoder` that is given has, afterwards, what no blank line has ended. Raises TooLong, TooMany.
+    """
     decoder = decoder or Decoder()
+    count = 0
     for read in reads:
         for event in decoder.feed(read.data):
+            count += 1
+            if count > EVENTS_AT_MOST:
+                raise TooMany
             yield read.t_ms, event
 
 
@@ -299,7 +357,8 @@ def chunk_of(event: Event) -> dict[str, Any] | None:
     if not event.data.strip():
         return None
     value = value_of(event.data)
-    for one in value if isinstance(value, list) else [value]:  # Google's errors stand in a list
+    # Google's errors stand in a list of one.
+    for one in value[:10] if isinstance(value, list) else [value]:
         is_named = event.type != "message"
         words = error_words(one, is_named) if isinstance(one, dict) else None
         if words is not None:
@@ -336,11 +395,34 @@ def _several(data: str) -> StreamFailure | None:
 
 def value_of(text: str | bytes) -> Any:
     """The value of a server's JSON text; None where it is none. NaN and what is beyond every float
-    are no JSON, some servers send them all the same, and no file may hold them: they are null."""
+    are no JSON, some servers send them all the same, and no file may hold them: they are null.
+    One too large, or too deep for whoever looks into it, counts as none."""
+    if len(text) > JSON_BYTES_AT_MOST:
+        return None
     try:
-        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        objects = text.count("{") + text.count("[")
+        value = _JSON.decode(text) if objects <= JSON_OBJECTS_AT_MOST else None
     except (ValueError, RecursionError):
         return None
+    return None if objects > JSON_DEPTH_AT_MOST and _is_deep(value) else value
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether lists and objects lie in each other beyond JSON_DEPTH_AT_MOST."""
+    level = [value]
+    for _ in range(JSON_DEPTH_AT_MOST):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, (dict, list))
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _no_number(_: str) -> None:
@@ -350,6 +432,9 @@ def _no_number(_: str) -> None:
 def _finite(text: str) -> float | None:
     value = float(text)
     return value if value - value == 0 else None
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
 
 
 def unframed_failure(body: bytes) -> Reported | None:
@@ -418,7 +503,8 @@ def _without_choices(value: Mapping[str, Any]) -> str | None:
         return _told(value.get("detail"))
     # A word such as "queued" or "processing" may be a heartbeat's.
     status = str(next(filter(None, map(value.get, ("status_code", "statusCode", "status"))), ""))
-    failed = status.lower() in FAILED or (status.isdecimal() and int(status) >= 400)
+    is_number = status.isdecimal() and len(status) < 10
+    failed = status.lower() in FAILED or (is_number and int(status) >= 400)
     failed = failed or value.get("success") is False or _is_said(value.get("code"))
     failed = failed or any(_is_said(value.get(name)) for name in ("errorType", "ErrorMsg"))
     failed = failed or str(value.get("event")).lower() in _ERROR_EVENTS
@@ -470,7 +556,7 @@ def _json(value: Any) -> str:
 
 def shown_words(words: str) -> str:
     """A server's words in one line of bounded length."""
-    line = " ".join(words.split())
+    line = " ".join(words[: 20 * WORDS_SHOWN_AT_MOST].split())
     return line if len(line) <= WORDS_SHOWN_AT_MOST else line[:WORDS_SHOWN_AT_MOST] + " ..."
 
 
@@ -691,13 +777,16 @@ def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
 
     The clock starts just before the request is sent; opening the connection is part of the
     times. `LLM_API_KEY` of the environment is sent as the key.
-    Raises StreamFailure for a status other than 2xx and requests' own errors.
+    Raises StreamFailure for a status other than 2xx, for more than BYTES_AT_MOST and for a
+    connection that breaks in the answer, and requests' own errors.
     """
     import requests
+    import urllib3
 
     root, paths = api_places(url)
     key = os.environ.get("LLM_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers["Accept-Encoding"] = "identity"  # a compressed stream may become any size
     with requests.Session() as session:
         # A proxy of the environment is never meant for a server on this machine.
         session.trust_env = urlsplit(root).hostname not in ("localhost", "127.0.0.1", "::1")
@@ -705,18 +794,22 @@ def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
             request = session.prepare_request(
                 requests.Request("POST", root + path + CHAT, json=body, headers=headers)
             )
-            settings = session.merge_environment_settings(request.url, {}, True, None, None)
-            settings["stream"] = True
+            settings: dict[str, Any] = {
+                **session.merge_environment_settings(request.url, {}, True, None, None),
+                "stream": True,
+            }
             started = now()
-            response = session.send(
-                request,
-                timeout=(CONNECT_TIMEOUT_S, GAP_TIMEOUT_S),
-                allow_redirects=False,  # the key must not follow a redirect
-                **settings,
+            # The adapter follows no redirect (the key must not), and reads the body of none.
+            response = session.get_adapter(root).send(
+                request, timeout=(CONNECT_TIMEOUT_S, GAP_TIMEOUT_S), **settings
             )
+            told = b""
             with response:
                 if 200 <= response.status_code < 300:
-                    yield from read_stream(arrivals(response.raw), started)
+                    try:
+                        yield from _bounded(read_stream(arrivals(response.raw), started))
+                    except urllib3.exceptions.HTTPError as error:
+                        raise StreamFailure(f"the connection broke: {error}") from error
                     return
                 if 300 <= response.status_code < 400:
                     place = response.headers.get("Location", "")
@@ -724,9 +817,21 @@ def post(url: str, body: Mapping[str, Any]) -> Iterator[Read]:
                         redirect_words(response.status_code, root + path + CHAT, place)
                     )
                 if response.status_code not in (404, 405) or path == paths[-1]:
-                    words = f"HTTP {response.status_code}: {response.text[:300]}"
+                    with contextlib.suppress(urllib3.exceptions.HTTPError):
+                        told = response.raw.read(1000, decode_content=True)
+                    text = told.decode("utf-8", "replace")[:300]
+                    words = f"HTTP {response.status_code}: {text}"
                     asked = ", ".join(root + one + CHAT for one in paths)
                     raise StreamFailure(f"{words} (asked: {asked})")
+
+
+def _bounded(reads: Iterable[Read]) -> Iterator[Read]:
+    size, limit = 0, BYTES_AT_MOST
+    for read in reads:
+        yield read
+        size += len(read.data)
+        if size > limit:
+            raise StreamFailure(f"more than {limit:,} bytes: reading stopped")
 
 
 def stream(

@@ -93,6 +93,7 @@ ONE_TOKEN_QUESTION: Messages = [{"role": "user", "content": "hi"}]
 QUIET_DEADLINE_S = 5.0
 STIR_FIRST_S, STIR_S = 0.1, 1.0
 STIR_IN_PREFILL_S = 5.0
+POLLED_AT_MOST = 16 * 1024 * 1024  # characters of all answers, which are kept
 POLL_GAUGE_S = 0.05  # its answer may be long
 # An answer that ends before even a close after its first piece is asked for longer.
 LONGER_ANSWERS = (1, 8, 24)
@@ -842,7 +843,12 @@ class _Watcher:
             pause_s = POLL_GAUGE_S
         if in_prefill:
             sse.pause(pause_s)
-        while sse.now() - closed < deadline_s and refusals < SLOTS_REFUSALS_AT_MOST:
+        size = 0
+        while (
+            sse.now() - closed < deadline_s
+            and refusals < SLOTS_REFUSALS_AT_MOST
+            and size < POLLED_AT_MOST
+        ):
             if is_gauge and sse.now() - stirred > stir_s:
                 _ask_one_token(self.bench, f"stir-{name}")
                 stirred = sse.now()
@@ -854,6 +860,7 @@ class _Watcher:
                 sse.pause(pause_s)
                 continue
             polls.append(poll)
+            size += len(poll.body)
             if poll.busy is False:
                 break
             sse.pause(pause_s)

@@ -33,7 +33,7 @@ _NO_REASON = ("null", "none")
 _CACHED_SINCE = (*_CACHED_NAMES, "input_tokens_details")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A chunk's text and the moment of the read that completed its event; `size_bytes` is what the
     event takes on the wire at least, 0: not known."""
@@ -285,20 +285,19 @@ def derive(recording: Recording) -> Timeline:
     done = no_blank_lines = False
     error = _transport_error(recording)
     is_of_before = recording.reading < READING
-    for t_ms, event, is_ended in _events(recording):
-        unended = None if is_ended else event.data
-        if sse.is_done(event):
-            done = True
-            break
-        try:
+    try:
+        for t_ms, event, is_ended in _events(recording):
+            unended = None if is_ended else event.data
+            if sse.is_done(event):
+                done = True
+                break
             value = sse.chunk_of(event)
-        except sse.StreamFailure as failure:
-            error = str(failure)
-            no_blank_lines = isinstance(failure, sse.NoBlankLines)
-            break
-        if value is not None:
-            moments.append((t_ms, len(event.data.encode()) + len("data: \n\n")))
-            values.append(value)
+            if value is not None:
+                moments.append((t_ms, len(event.data.encode()) + len("data: \n\n")))
+                values.append(value)
+    except sse.StreamFailure as failure:
+        error = str(failure)
+        no_blank_lines = isinstance(failure, sse.NoBlankLines)
     found: list[tuple[float, int, sse.Said]] = []
     token_ms: list[float] = []
     reasoning_field: str | None = None
@@ -457,7 +456,7 @@ def _transport_error(recording: Recording) -> str | None:
 
 
 def _body_words(body: bytes) -> str:
-    text = body.decode("utf-8", "replace").strip()
+    text = body[: sse.JSON_BYTES_AT_MOST].decode("utf-8", "replace").strip()
     value = sse.value_of(text)
     words = sse.error_words(value) if isinstance(value, dict) else None
     return words or text[:200] or "(empty body)"

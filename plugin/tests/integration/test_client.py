@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import gzip
-import subprocess
-import sys
+import socket
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -24,11 +24,12 @@ from scripted import (
     wait_until,
 )
 
+from pytest_llm_latency import client as client_module
 from pytest_llm_latency import relations
-from pytest_llm_latency.client import Client, Deadlines, Exchange
+from pytest_llm_latency.client import Client, Deadlines, Dialect, Exchange
 from pytest_llm_latency.errors import ServerError
 from pytest_llm_latency.recording import Recording
-from pytest_llm_latency.sse import MESSAGES
+from pytest_llm_latency.sse import MESSAGES, StreamFailure, post
 from pytest_llm_latency.timeline import derive
 
 GAP_S = 0.05
@@ -149,6 +150,79 @@ def test_an_endless_stream_is_ended_by_its_bytes() -> None:
     assert len(recording.body) < 300_000
 
 
+def test_reads_without_an_end_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def byte_after_byte(connection: Connection, _: Request) -> None:
+        connection.head()
+        while True:
+            connection.send(":")
+            time.sleep(0.005)
+
+    monkeypatch.setattr(client_module, "MAX_READS", 20)
+    with serving(byte_after_byte) as server:
+        recording = Client(server.base_url).record(MESSAGES)
+    assert (recording.end.kind, len(recording.reads)) == ("broken", 21)
+    assert recording.end.detail == "it came in more than 20 reads: reading stopped"
+
+
+def test_the_answers_of_a_step_are_bounded_together() -> None:
+    """It keeps them all. Those of a user's own test are his."""
+
+    def long(connection: Connection, _: Request) -> None:
+        connection.head()
+        connection.send(":" * 900 + "\n\n" + text_event("a") + end_events())
+
+    with serving(long) as server:
+        client = Client(server.base_url, max_bytes=2000)
+        step = client.of_a_step()
+        kinds = [step.record(MESSAGES).end.kind for _ in range(12)]
+        last = step.speaking(Dialect("m")).record(MESSAGES)
+        assert {client.record(MESSAGES).end.kind for _ in range(12)} == {"eof"}
+        assert client.of_a_step().record(MESSAGES).end.kind == "eof"
+    assert kinds[:4] == ["eof"] * 4
+    assert kinds[-1] == "broken"
+    assert last.end.detail == "the answers of this step have more than 8,000 bytes: reading stopped"
+
+
+@pytest.mark.parametrize("encoding", ["", "Content-Encoding: gzip\r\n"])
+def test_a_plain_answer_is_bounded(encoding: str) -> None:
+    def endless(connection: Connection, _: Request) -> None:
+        connection.send(f"HTTP/1.1 200 OK\r\n{encoding}\r\n")
+        block = b" " * 1024 * 1024
+        while True:
+            connection.send(gzip.compress(block) if encoding else block)
+
+    with serving(endless) as server, pytest.raises(ServerError) as error:
+        Client(server.base_url).get("/props")
+    words = "the answer has more than 4,194,304 bytes: reading stopped"
+    assert str(error.value) == f"GET {server.base_url}/props: {words}"
+
+
+@pytest.mark.parametrize(
+    ("head", "block", "words"),
+    [
+        ("200 OK\r\n", b":" * 65536, "more than 16,777,216 bytes: reading stopped"),
+        ("307 X\r\nLocation: /v2\r\n", b":" * 65536, "redirects to"),
+        ("500 X\r\n", b"no memory " * 6000, "HTTP 500: no memory no memory"),
+        ("500 X\r\nContent-Encoding: gzip\r\n", b"no gzip " * 8000, "HTTP 500: "),
+        ("200 OK\r\nContent-Encoding: gzip\r\n", b"no gzip " * 8000, "the connection broke: "),
+    ],
+)
+def test_the_copied_program_reads_no_more_than_it_needs(
+    head: str, block: bytes, words: str
+) -> None:
+    """`sse.post`, which stands alone on requests."""
+
+    def endless(connection: Connection, _: Request) -> None:
+        connection.send(f"HTTP/1.1 {head}\r\n")
+        while True:
+            connection.send(block)
+
+    with serving(endless) as server, pytest.raises(StreamFailure) as error:
+        for _ in post(server.base_url, {}):
+            pass
+    assert words in str(error.value)
+
+
 def test_a_broken_connection_is_an_error_with_what_came_before() -> None:
     def broken(connection: Connection, _: Request) -> None:
         connection.chunked_head()
@@ -267,6 +341,22 @@ def test_informational_answers_are_not_the_answer() -> None:
     assert (recording.status, recording.body) == (200, ANSWER)
 
 
+@pytest.mark.parametrize("status", [100, 102, 103])
+def test_interim_answers_without_an_end_are_ended(status: int) -> None:
+    def interim(connection: Connection, _: Request) -> None:
+        for _ in range(100):
+            connection.send(f"HTTP/1.1 {status} X\r\n\r\n")
+        connection.reply({})
+
+    with serving(interim) as server:
+        client = Client(server.base_url)
+        words = "more than 20 interim answers (1xx) came"
+        assert client.record(MESSAGES).end.detail == f"the answer cannot be read: {words}"
+        with pytest.raises(ServerError) as error:
+            client.get("/props")
+    assert str(error.value) == f"GET {server.base_url}/props: {words}"
+
+
 @pytest.mark.parametrize("location", ["http://[::bad", "\xff\xfe", "http://", ""])
 def test_a_redirect_to_nowhere_raises_nothing(location: str) -> None:
     head = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
@@ -379,34 +469,6 @@ def test_a_server_that_dies_at_any_byte(chunked: bool) -> None:
             assert timeline.text in ("", "a ", "a b")
 
 
-def test_a_line_of_64_megabytes(tmp_path: Path) -> None:
-    """Bounded in time and memory, in a process of its own, whose peak is measured."""
-
-    def script(connection: Connection, _: Request) -> None:
-        connection.head()
-        connection.send("data: ")
-        for _ in range(64):
-            connection.send(b"x" * 1024 * 1024)
-
-    program = tmp_path / "read.py"
-    program.write_text(
-        "import resource, sys\n"
-        "from pytest_llm_latency.client import Client\n"
-        "from pytest_llm_latency.timeline import derive\n"
-        "recording = Client(sys.argv[1]).record([{'role': 'user', 'content': 'hi'}])\n"
-        "print(derive(recording).cut_short, len(recording.body))\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
-    )
-    with serving(script) as server:
-        done = subprocess.run(
-            [sys.executable, str(program), server.base_url],
-            capture_output=True, text=True, check=True, timeout=60,
-        )  # fmt: skip
-    told, peak_mib = done.stdout.splitlines()
-    assert told == f"True {6 + 64 * 1024 * 1024}"
-    assert int(peak_mib) < 8 * 64
-
-
 def test_many_chunks_in_one_write_are_one_arrival() -> None:
     """However many events they hold: what became readable together is stamped together."""
 
@@ -447,6 +509,34 @@ def test_waiting_for_a_core_is_told_with_the_recording() -> None:
         recording = Client(server.base_url).record(MESSAGES)
     assert recording.cpu_wait_ms is not None
     assert 0 <= recording.cpu_wait_ms < recording.end.t_ms + 1000
+
+
+def test_through_a_socks_proxy_reading_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connections are of another kind; they stamp, decompress and are bounded, too."""
+    pytest.importorskip("socks")
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(2):
+                accepted, _ = listener.accept()
+                accepted.recv(262)
+                accepted.sendall(b"\x05\x00")  # no authentication
+                accepted.recv(262)
+                accepted.sendall(b"\x05\x00\x00\x01" + bytes(6))  # connected
+                accepted.recv(65536)
+                accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n")
+                accepted.sendall(gzip.compress((text_event("a ") + end_events()).encode()))
+                accepted.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    monkeypatch.setenv("ALL_PROXY", f"socks5h://127.0.0.1:{listener.getsockname()[1]}")
+    with listener:
+        client = Client("http://model.example", deadlines=Deadlines(total=5.0))
+        recording = client.record(MESSAGES)
+        assert (recording.end.kind, derive(recording).text) == ("eof", "a ")
+        assert recording.connect_ms is not None
+        assert b"[DONE]" in client.get("/props").body
 
 
 def test_loopback_ignores_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

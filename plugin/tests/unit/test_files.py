@@ -538,7 +538,7 @@ def test_a_log_is_a_regular_file(run: Path, outside: Path) -> None:
 
 def test_a_grading_reads_the_log_that_its_user_names_by_a_link(run: Path, outside: Path) -> None:
     (run / "link").symlink_to(outside / "file")
-    settings = SimpleNamespace(log=run / "link", sources={"log": "--llm-log"}, max_bytes=MAX_BYTES)
+    settings = SimpleNamespace(log=run / "link", sources={"log": "--llm-log"}, file_bytes=MAX_BYTES)
     session: Any = SimpleNamespace(settings=settings, mask=Mask(()))
     assert GradeSession._log(session) == SECRET
 

@@ -215,7 +215,7 @@ def test_ten_megabytes_are_little_work(body: bytes) -> None:
 def test_a_recording_says_how_many_places() -> None:
     request = Request("POST", "/v1/chat/completions", {}, {})
     end = End("eof", 1.0)
-    text = dump(Recording("own/1", request, 200, (), None, None, (), end, masked=3))
+    text = dump(Recording("own/1", request, 200, (), None, None, (), end, masked=3)).decode()
     assert load(text, "x").masked == 3
     before = text.replace(', "masked": 3', "")
     assert before != text

@@ -195,7 +195,9 @@ def test_a_text_that_speaks_of_marks(text: str) -> None:
 def test_a_recording_of_before_is_read_as_it_was() -> None:
     """What its run wrote must be derived from it again."""
     counts = {"usage": {"prompt_tokens": 9, "cached_tokens": 4}}
-    saved = dump(recorded(delta("<think>hm</think>\n\nHello") + delta("", "stop", **counts) + DONE))
+    saved = dump(
+        recorded(delta("<think>hm</think>\n\nHello") + delta("", "stop", **counts) + DONE)
+    ).decode()
     head, _, rest = saved.partition("\n")
     before = {key: value for key, value in json.loads(head).items() if key != "reading"}
     old = derive(load(json.dumps(before) + "\n" + rest, "x"))

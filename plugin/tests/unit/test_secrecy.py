@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from scripted import text_event
 
-from pytest_llm_latency.client import Client, Dialect, _Stamps
+from pytest_llm_latency.client import Client, Dialect
+from pytest_llm_latency.connections import Stamps
 from pytest_llm_latency.errors import ConfigError
 from pytest_llm_latency.masking import Mask
 from pytest_llm_latency.options import Settings, resolve
@@ -181,6 +182,6 @@ def test_a_command_whose_output_has_the_key() -> None:
 def test_the_password_of_a_proxy_is_in_no_local(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://me:battery@proxy.example:3128")
     client = Client("http://server.example", api_key="correct-horse")
-    session, request, settings = client.prepare("GET", "/health", None, _Stamps())
+    session, request, settings = client.prepare("GET", "/health", None, Stamps())
     assert "battery" in settings["proxies"]["http"]
     assert "battery" not in f"{session!r} {request!r} {settings!r}"

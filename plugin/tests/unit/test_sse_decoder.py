@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_llm_latency import sse
 from pytest_llm_latency.sse import Decoder, Event, arrivals, read_stream
 
 
@@ -95,6 +97,61 @@ def test_a_long_line_is_searched_once() -> None:
         assert decoder.feed(b"x" * 1000) == []
     decoder._buffer = bytearray(decoder._buffer[:])
     assert [len(event.data) for event in decoder.feed(b"\n\n")] == [1_000_000]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_lines_that_say_nothing_change_nothing(end: bytes) -> None:
+    """They are passed over in bulk: among any of them, split anywhere, the events are the same."""
+    nothing = [end * 5, b": a" + end, (b":" + end) * 4 + end * 3, end * 3 + b":" + end * 2]
+    for before, between, after in itertools.product(nothing, repeat=3):
+        stream = before + b"data: a" + end + b": c" + end + b":" + end + b"data: b" + end * 2
+        stream += between + b"data: :x" + end * 2 + after
+        assert data(stream) == ["a\nb", ":x"], stream
+        assert data(*(bytes([byte]) for byte in stream)) == ["a\nb", ":x"], stream
+        for at in range(len(stream)):
+            assert data(stream[:at], stream[at:]) == ["a\nb", ":x"], (stream, at)
+
+
+@pytest.mark.parametrize("block", [b"\n", b"\r", b"\r\n", b":\n", b": ping\n\n"])
+def test_millions_of_lines_that_say_nothing_take_no_time(block: bytes) -> None:
+    decoder, read = Decoder(), block * (65536 // len(block))
+    began = time.process_time()
+    for _ in range(256):
+        assert decoder.feed(read) == []
+    assert time.process_time() - began < 2.0  # line by line, three to seven seconds
+
+
+@pytest.mark.parametrize(
+    "block", [b"x" * 100_000, b"data: x\n" * 10_000, b"data\n" * 20_000, b"id: x\n" * 20_000]
+)
+def test_an_event_without_an_end_is_given_up(block: bytes) -> None:
+    decoder = Decoder()
+    decoder.feed(b"data: a")
+    with pytest.raises(sse.TooLong, match="1,048,576 bytes, and no end"):
+        [decoder.feed(block) for _ in range(20)]
+
+
+@pytest.mark.parametrize("comment", [b": ping\n", b": ping\r\n"])
+def test_comments_beside_an_event_are_no_part_of_it(comment: bytes) -> None:
+    """A keep-alive that goes on for hours makes no event too long."""
+    decoder = Decoder()
+    for _ in range(40):
+        decoder.feed(comment * 10_000)
+    assert [event.data for event in decoder.feed(b"data: a\n\n")] == ["a"]
+
+
+def test_events_that_end_are_never_too_long_together() -> None:
+    decoder = Decoder()
+    for _ in range(40):
+        assert len(decoder.feed(b"event: x\ndata: " + b"y" * 40_000 + b"\n\n")) == 1
+
+
+def test_events_without_an_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "EVENTS_AT_MOST", 3)
+    reads = [sse.Read(1.0, b"data: 1\n\n" * 3)]
+    assert len(list(sse.timed_events(reads))) == 3
+    with pytest.raises(sse.TooMany, match="more than 3 events"):
+        list(sse.timed_events([*reads, *reads]))
 
 
 class Chunks:

@@ -157,7 +157,7 @@ def test_a_recording_survives_its_file() -> None:
     made = Recording(
         **{**vars(made), "reads": (Read(1.0, half), Read(2.0, b"\xa0\xff"), *made.reads)}
     )
-    assert load(dump(made), "x") == made
+    assert load(dump(made).decode(), "x") == made
 
 
 def pieces(*texts: str) -> list[Piece]:
@@ -205,3 +205,22 @@ def test_the_careful_rule_moves_the_moment() -> None:
     parts = pieces("We open at 8 a.m.", " ", "on Monday", ".", " ", "Come.")
     assert first_sentence(parts)[0] == "We open at 8 a.m."
     assert first_sentence(parts, "careful") == ("We open at 8 a.m. on Monday.", parts[4].t_ms)
+
+
+@pytest.mark.parametrize(
+    ("data", "key"),
+    [
+        (b"data: plain\n\n", "text"),
+        ('data: 好 "quoted"\r\n\t'.encode(), "text"),
+        (b"\x00" * 100 + b"\x1b[0m", "base64"),
+        (b"data: \xff", "base64"),
+        (b"\x1b[1mbold\x1b[0m and much more text than escapes", "text"),
+    ],
+)
+def test_a_read_is_kept_in_the_shorter_form(data: bytes, key: str) -> None:
+    """JSON writes a NUL as six characters: what is sent as one byte would be six on the disk."""
+    made = replace(recording(), reads=(Read(1.0, data),))
+    line = dump(made).splitlines()[1]
+    assert set(json.loads(line)) == {"t_ms", key}
+    assert len(line) < 2 * len(data) + 60
+    assert load(dump(made).decode(), "x").reads == made.reads

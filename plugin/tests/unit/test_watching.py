@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from pytest_llm_latency.recording import End, Recording, Request
+from pytest_llm_latency import sse, steps
+from pytest_llm_latency.recording import End, Recording, Reply, Request
 from pytest_llm_latency.results import Recordings, cancel_case, watched_by
 from pytest_llm_latency.slots import ONE_TOKEN, Poll, answer_of
 from pytest_llm_latency.sse import Read
@@ -160,3 +164,20 @@ def test_a_log_that_lies(idle_ms: float, stop: str, late: bool) -> None:
     log = b"task 7 | processing task\nstop: cancel task, id_task = 7\n"
     case = cancel_case("close-at", closed_after(20), polls, log, None, None, beside)
     assert (case.stop, case.late, case.log_line is not None) == (stop, late, True)
+
+
+def test_what_polls_keep_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that stays busy, with answers of any length, is asked no more."""
+    body = b'[{"id": 0, "is_processing": true, "padding": "%b"}]' % (b"x" * 300)
+    asked: list[str] = []
+
+    def get(path: str, **_: Any) -> Reply:
+        asked.append(path)
+        return Reply(200, body, 1.0)
+
+    monkeypatch.setattr(steps._Watcher, "way", "/slots")
+    monkeypatch.setattr(steps._Watcher, "path", "/slots")
+    monkeypatch.setattr(steps, "POLLED_AT_MOST", 1000)
+    bench: Any = SimpleNamespace(behind=SimpleNamespace(get=get))
+    polls = steps._Watcher(bench, None, {})._poll("x", sse.now(), False)
+    assert len(polls) == len(asked) == 3

@@ -487,7 +487,7 @@ def test_a_redirect_says_where_and_what_to_do(location: str) -> None:
 
 
 def test_a_recording_of_before_has_no_other_clock() -> None:
-    lines = dump(recorded([STOP])).split("\n")
+    lines = dump(recorded([STOP])).decode().split("\n")
     head = {key: value for key, value in json.loads(lines[0]).items() if key != "clock_off_ms"}
     assert load("\n".join([json.dumps(head), *lines[1:]]), "x").clock_off_ms == 0.0
 
@@ -510,7 +510,7 @@ def test_a_clock_that_disagrees_blames_nobody(off_ms: float) -> None:
             End("eof", 1.0),
             clock_off_ms=off_ms,
         )
-        timeline = derive(load(dump(recording), "x"))
+        timeline = derive(load(dump(recording).decode(), "x"))
         for verdict in (relations.ttft_below_total(timeline), relations.comes_as_made(timeline)):
             assert (verdict.outcome, verdict.cause and verdict.cause.code) == (
                 "inconclusive",
@@ -530,3 +530,33 @@ def test_what_no_file_may_hold_is_null(number: str) -> None:
     body = f'{{"status": {number}, "n": [1.5, {number}]}}'
     assert sse.value_of(body) == {"status": None, "n": [1.5, None]}
     assert Reply(200, body.encode(), 1.0).json() == {"status": None, "n": [1.5, None]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[" * 101 + "1" + "]" * 101,
+        '{"a":' * 200 + "1" + "}" * 200,
+        "[" + "{}," * 100_000 + "{}]",
+        '"' + "x" * sse.JSON_BYTES_AT_MOST + '"',
+        "[" + "9" * 5000 + "]",
+    ],
+    ids=["deep", "deeper", "many objects", "long", "a long number"],
+)
+def test_json_that_nobody_can_look_into_is_none(body: str) -> None:
+    assert sse.value_of(body) is None
+    assert sse.value_of(body.encode()) is None
+
+
+def test_json_within_the_bounds_is_read() -> None:
+    deep = "[" * 100 + "1" + "]" * 100
+    assert sse.value_of(deep) == json.loads(deep)
+    wide = [{"id": n} for n in range(90_000)]
+    assert sse.value_of(json.dumps(wide).encode()) == wide
+
+
+def test_an_event_that_is_too_long_is_the_answers_failure() -> None:
+    """What came before it stays."""
+    timeline = read(text("a "), "data: " + "x" * sse.EVENT_BYTES_AT_MOST)
+    assert "no end so far" in (timeline.error or "")
+    assert timeline.text == "a "
