@@ -200,8 +200,10 @@ class Response(http.client.HTTPResponse):
             http.client.parse_headers(self.fp)
 
     def arrivals(self) -> Iterator[sse.Arrival]:
-        """The body up to its end, its encodings taken off. Raises BrokenBody, UnreadableBody,
-        OSError."""
+        """The body up to its end, its encodings taken off; none of a redirect, whose head says
+        all. Raises BrokenBody, UnreadableBody, OSError."""
+        if 300 <= self.status < 400:
+            return
         body = self._unchunked()
         applied = encodings(self.headers.get("Content-Encoding", ""))
         if len(applied) > _ENCODINGS_AT_MOST:

@@ -357,6 +357,20 @@ def test_interim_answers_without_an_end_are_ended(status: int) -> None:
     assert str(error.value) == f"GET {server.base_url}/props: {words}"
 
 
+def test_of_a_redirect_nothing_but_the_head_is_read() -> None:
+    def endless(connection: Connection, _: Request) -> None:
+        connection.send("HTTP/1.1 307 X\r\nLocation: /v2/chat/completions\r\n\r\n")
+        while True:
+            connection.send(b"y" * 65536)
+
+    with serving(endless) as server:
+        recording = Client(server.base_url).record(MESSAGES)
+        reply = Client(server.base_url).get("/health")
+    assert (recording.status, recording.body, recording.end.kind) == (307, b"", "eof")
+    assert "redirects to /v2/chat/completions;" in (derive(recording).error or "")
+    assert (reply.status, reply.body, reply.location) == (307, b"", "/v2/chat/completions")
+
+
 @pytest.mark.parametrize("location", ["http://[::bad", "\xff\xfe", "http://", ""])
 def test_a_redirect_to_nowhere_raises_nothing(location: str) -> None:
     head = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
