@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from .asked import LOOK_TOKENS
 from .errors import BudgetError
 from .plan import Messages, Plan
 from .recording import Recording
 from .timeline import answer_limit, derive
 
 CHARACTERS_PER_TOKEN = 4
-LOOK_TOKENS = 8
 MESSAGE_TOKENS = 5  # of the chat template around each message
 
 

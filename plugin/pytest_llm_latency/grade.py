@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from . import artifacts, contract, relations, results, sse
-from .artifacts import CHUNKS, Chunk, check, dump, load_json, parse, report_of
+from .artifacts import CHUNKS, Chunk, check, dump, parse, report_of
 from .errors import ArtifactError, LatencyError, NotDoneYet, StreamError
 from .recording import End, Recording, Reply, Request, load
 from .relations import Verdict
@@ -46,6 +46,7 @@ from .sentences import Rule
 from .serverlog import cancel_line
 from .slots import Poll, load_polls
 from .speech import WORDS_PER_MINUTE
+from .strictjson import load_json
 from .timeline import derive
 
 Level = Literal["evidence", "contract"]

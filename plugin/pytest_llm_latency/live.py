@@ -16,8 +16,9 @@ import pytest
 from . import kb, sse
 from .artifacts import FILES, parse
 from .capabilities import Capabilities, look
-from .client import Client, Deadlines, Dialect
+from .client import Client, Deadlines
 from .costs import Costs, planned
+from .dialect import Dialect
 from .errors import ConfigError, LatencyError
 from .figures import FIGURES
 from .lab import LiveLab

@@ -22,6 +22,7 @@ from .recording import Recording
 from .recording import dump as dump_recording
 from .relations import FAILING
 from .sse import json_text
+from .strictjson import load_json
 
 RUN_FILE = "run.json"
 EVIDENCE = "evidence"
@@ -45,10 +46,7 @@ class RunIndex:
     @classmethod
     def parse(cls, text: str) -> RunIndex:
         """Raises ArtifactError if this is no run.json of this version."""
-        try:
-            index = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ArtifactError(f"{RUN_FILE}: not JSON: {error}") from None
+        index = load_json(text, RUN_FILE)
         if not _is_index(index):
             raise ArtifactError(
                 f"{RUN_FILE}: expected {FORMAT!r} version {VERSION}, with the objects "

@@ -10,6 +10,7 @@ from typing import Any
 
 from . import sse
 from .artifacts import check
+from .strictjson import load_json
 from .timeline import LARGEST, count_in
 
 
@@ -134,7 +135,9 @@ def dump_polls(polls: Sequence[Poll]) -> str:
 def load_polls(text: str) -> list[Poll]:
     """What `dump_polls` wrote. Raises ValueError, ArtifactError."""
     lines = [line for line in text.split("\n") if line.strip()]
-    return [check(Poll, json.loads(line), "an answer of /slots") for line in lines]
+    return [
+        check(Poll, load_json(line, "an answer of /slots"), "an answer of /slots") for line in lines
+    ]
 
 
 def looks(polls: Sequence[Poll]) -> list[Poll]:
