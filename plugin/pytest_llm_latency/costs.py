@@ -93,10 +93,16 @@ class Costs:
 
     def settle(self, recording: Recording) -> None:
         """Put the server's own count of a request in the place of the estimate."""
-        timeline = derive(recording)
-        if timeline.prompt_total is not None and timeline.tokens is not None:
-            actual = timeline.prompt_total + timeline.tokens
-            self.tokens += actual - _cost(recording.request.body)
+        self.tokens += of(recording) - _cost(recording.request.body)
+
+
+def of(recording: Recording) -> int:
+    """The tokens that a request cost, by the server's own count; the estimate where it gives
+    none."""
+    timeline = derive(recording)
+    if timeline.prompt_total is not None and timeline.tokens is not None:
+        return timeline.prompt_total + timeline.tokens
+    return _cost(recording.request.body)
 
 
 def _cost(body: Mapping[str, Any]) -> int:

@@ -19,9 +19,10 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from . import artifacts, contract, relations, results, sse
+from . import artifacts, contract, proof, relations, results, sse
 from .artifacts import CHUNKS, Chunk, check, dump, parse, report_of
 from .errors import ArtifactError, LatencyError, NotDoneYet, StreamError
+from .proof.evidence import Evidence
 from .recording import End, Recording, Reply, Request, load
 from .relations import Verdict
 from .results import (
@@ -205,7 +206,7 @@ class GradedLab:
         if self.index is None:
             verdicts += contract.checks(step, self.given)
         else:
-            verdicts.append(self._same_verdicts(step, judged))
+            verdicts += [*self._disproof(step), self._same_verdicts(step, judged)]
         return verdicts
 
     def _same_verdicts(self, step: str, judged: Sequence[Verdict]) -> Verdict:
@@ -311,6 +312,14 @@ class GradedLab:
         self._extra[step] = [
             relations.graded(step, "the files are unchanged and of one run", problem),
             relations.graded(step, "every value is derived again from the bytes", difference),
+        ]
+
+    def _disproof(self, step: str) -> list[Verdict]:
+        assert self.index is not None
+        evidence = Evidence(self.index, self._recordings, self._polls, self._files.read_bytes)
+        return [
+            relations.graded(step, relation, problem)
+            for relation, problem in proof.problems(evidence, step)
         ]
 
     def _first_tokens(self, step: str, derived: Any) -> None:

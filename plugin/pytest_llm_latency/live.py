@@ -111,6 +111,7 @@ class LiveSession(Session):
         """Have the server, look at it, and check that the longest prompt fits."""
         check_plan(plan, self._documents)
         self._costs.check(*self._planned(plan))
+        self.run.facts["plan"] = asdict(plan)
         settings, live_log = self.settings, self.run.path / LIVE_LOG
         try:
             wanted = _wanted(settings, args)

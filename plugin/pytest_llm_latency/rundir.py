@@ -79,6 +79,16 @@ class RunIndex:
         run = str(self._index.get("run"))
         return {"run": run, **self._index["runs"].get(run, {})}
 
+    def facts(self, run: str) -> Mapping[str, Any] | None:
+        """What is told of a run; None: there is none of this id."""
+        facts: Mapping[str, Any] | None = self._index["runs"].get(run)
+        return facts
+
+    def artifacts(self) -> Mapping[str, Mapping[str, Any]]:
+        """The entries of all files, by name."""
+        artifacts: Mapping[str, Mapping[str, Any]] = self._index["artifacts"]
+        return artifacts
+
     def name(self, entry: Mapping[str, Any]) -> str:
         """The run that made an entry: its id, and the server's URL where it is told."""
         server = self._index["runs"].get(entry["run"], {}).get("server")

@@ -14,7 +14,7 @@ PACKAGE = Path(pytest_llm_latency.__file__).parent
 # Each module may import what stands before it, and `server` what its row says.
 ORDER = [
     "errors", "language", "strictjson", "sse", "arrivals", "sentences", "recording", "thoughts", "timeline", "dialect", "heaps", "held", "speech", "artifacts", "slots", "serverlog", "plan", "decision", "results", "asked", "budget", "numbers",
-    "causes", "relations", "figures", "baseline", "kb", "client", "costs", "capabilities", "stamps", "rundir", "server", "steps", "lab", "contract", "grade", "compared",
+    "causes", "relations", "figures", "baseline", "kb", "client", "costs", "capabilities", "stamps", "rundir", "server", "steps", "lab", "contract", "proof", "grade", "compared",
     "options", "items", "report", "session", "live", "targets", "hooks", "plugin", "write_schemas",
 ]  # fmt: skip
 PYTEST_ONLY_IN = {"options", "items", "report", "session", "live", "targets", "hooks", "plugin"}
