@@ -19,10 +19,11 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from . import artifacts, contract, proof, relations, results, sse
+from . import artifacts, contract, relations, results, sse
 from .artifacts import CHUNKS, Chunk, check, dump, parse, report_of
 from .errors import ArtifactError, LatencyError, NotDoneYet, StreamError
 from .proof.evidence import Evidence
+from .proof.verdicts import verdicts as proof_of
 from .recording import End, Recording, Reply, Request, load
 from .relations import Verdict
 from .results import (
@@ -317,10 +318,7 @@ class GradedLab:
     def _disproof(self, step: str) -> list[Verdict]:
         assert self.index is not None
         evidence = Evidence(self.index, self._recordings, self._polls, self._files.read_bytes)
-        return [
-            relations.graded(step, relation, problem)
-            for relation, problem in proof.problems(evidence, step)
-        ]
+        return proof_of(evidence, step)
 
     def _first_tokens(self, step: str, derived: Any) -> None:
         """What run.json alone has of a step."""

@@ -73,7 +73,7 @@ class Run:
     def dialect(self, behind: bool) -> Dialect | None:
         """How the server is asked; None where run.json does not say."""
         offers, options = self.offers(behind), self.options
-        if any(name not in offers for name in OFFERED) or "body" not in options:
+        if self.plan is None or any(name not in offers for name in OFFERED):
             return None
         model = options.get("upstream_model" if behind else "model")
         models = offers["models"]
@@ -129,13 +129,3 @@ class Evidence:
         if run.offers(behind=False).get("reasoning") is None:
             return run
         return Run(facts, plan.with_room_for_reasoning(), run.is_ours)
-
-
-def plan_words(plan: Plan | None) -> str:
-    """How far a step's requests could be compared, where not with the lab's own plan."""
-    if plan is None:
-        return "they agree with each other (run.json is of before plans were kept)"
-    own = [name for name, value in vars(plan).items() if value != getattr(Plan(), name)]
-    roomy = vars(Plan().with_room_for_reasoning())
-    own = [name for name in own if getattr(plan, name) != roomy[name]]
-    return f"they agree (by a plan of one's own: {', '.join(own)})" if own else "they agree"

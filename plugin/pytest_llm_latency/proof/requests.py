@@ -44,7 +44,9 @@ def problem(evidence: Evidence, step: str) -> str | None:
             words = _asked_plainly(recording.request, *found)
         if words is not None:
             return f"{file_of(step, leg)}: {words}"
-    return _of_look(evidence, step, dialect, run) if name == CAPABILITIES else None
+    if name == CAPABILITIES:
+        return _of_look(evidence, step, dialect, run)
+    return _to_one_server(evidence, step)
 
 
 # --- plain questions ---
@@ -173,6 +175,23 @@ def _differing_messages(found: Messages, expected: Messages) -> str | None:
     return None
 
 
+def _to_one_server(evidence: Evidence, step: str) -> str | None:
+    """All chats of a step go to one place, and to one model."""
+    first: tuple[str, Any] | None = None
+    for leg, recording in sorted(evidence.recordings(step).items()):
+        request = recording.request
+        if "messages" not in request.body:
+            continue
+        found = (request.path, request.body.get("model"))
+        if first is not None and found != first:
+            return (
+                f"{file_of(step, leg)}: asks {found}, expected {first}, because the legs before it "
+                "do"
+            )
+        first = found
+    return None
+
+
 # --- documents ---
 
 
@@ -217,7 +236,7 @@ def _longest(evidence: Evidence, step: str, plan: Plan) -> str | None:
             continue
         contents = [
             recording.request.body["messages"][0]["content"]
-            for leg, recording in evidence.recordings(name).items()
+            for leg, recording in evidence.known(name).items()
             if "messages" in recording.request.body and not leg.startswith(LONGER)
         ]
         found = [_behind_system(content, plan) or "" for content in contents]
