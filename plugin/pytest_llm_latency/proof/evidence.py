@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, kb, sse
+from .. import kb, sse
 from ..artifacts import check
 from ..dialect import Dialect
 from ..errors import LatencyError
@@ -34,6 +36,14 @@ def lab_step(name: str) -> str:
 def is_streamed(recording: Recording) -> bool:
     """Whether a recording is of a chat, and no plain question, whose answer is not timed."""
     return recording.connect_ms is not None or recording.request.path.endswith(sse.CHAT)
+
+
+@functools.cache
+def our_version() -> str | None:
+    """As run.json has it; None: this is not installed."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version("pytest-llm-latency")
+    return None
 
 
 @functools.cache
@@ -125,7 +135,8 @@ class Evidence:
         if "plan" not in facts:
             return Run(facts, None, False)
         plan = check(Plan, facts["plan"], f"{RUN_FILE}: plan")
-        run = Run(facts, plan, facts.get("versions", {}).get("pytest-llm-latency") == __version__)
+        version = facts.get("versions", {}).get("pytest-llm-latency")
+        run = Run(facts, plan, version is not None and version == our_version())
         if run.offers(behind=False).get("reasoning") is None:
             return run
         return Run(facts, plan.with_room_for_reasoning(), run.is_ours)
