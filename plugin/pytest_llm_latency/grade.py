@@ -515,10 +515,7 @@ class GradedLab:
         file = f"{EVIDENCE}/{step}/{name}{POLLS}"
         if file not in self.index.names(step):
             raise ArtifactError(f"{file}: is not listed in {RUN_FILE}")
-        try:
-            return load_polls(self._files.read_text(file))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ArtifactError(f"{file}: is no list of answers of /slots: {error}") from None
+        return load_polls(self._files.read_text(file), file)
 
     def report(self) -> ReportResult:
         """Step 8."""

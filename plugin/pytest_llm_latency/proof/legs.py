@@ -14,6 +14,7 @@ from ..results import (
     CACHE_LOOK,
     CANCEL_CLOSE_AT,
     CANCEL_FIRST_PIECE,
+    CANCEL_METRICS,
     CANCEL_NEXT,
     CANCEL_ONE_TOKEN,
     CANCEL_PREFILL,
@@ -29,6 +30,7 @@ from ..results import (
     serves_several,
     watched_by,
 )
+from ..slots import answer_of
 from ..timeline import derive
 from .evidence import Evidence, file_of, lab_step
 
@@ -186,6 +188,12 @@ def _cancel(legs: Legs, _: Plan, __: int, wanted: set[str]) -> str | None:
     if missing is not None:
         return missing
     wanted.update(legs)  # what else there is depends on how the server answers
+    gauge = legs.get(CANCEL_METRICS, legs["slots"])
+    if answer_of(gauge.status or 0, gauge.body).busy is None and CANCEL_TWO[0] not in legs:
+        return (
+            f"lacks the leg {CANCEL_TWO[0]!r}, expected it, because neither /slots nor /metrics "
+            "show what the server works on"
+        )
     if watched_by(legs)[0] != "1-token request" or any(leg not in legs for leg in CANCEL_TWO):
         return None
     if serves_several(legs) is not None:

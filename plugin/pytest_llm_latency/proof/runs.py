@@ -25,7 +25,7 @@ def problem(evidence: Evidence, step: str) -> str | None:
         _places(evidence, step)
         or _copies(evidence, step)
         or _program(evidence, step)
-        or _costs(evidence, run)
+        or _costs(evidence, step, run)
     )
 
 
@@ -68,9 +68,11 @@ def _program(evidence: Evidence, step: str) -> str | None:
     )
 
 
-def _costs(evidence: Evidence, run: str) -> str | None:
-    """A run asked for at least what is recorded of it. (Of what was measured again, only the
-    last is kept.)"""
+def _costs(evidence: Evidence, step: str, run: str) -> str | None:
+    """A run asked for at least what is recorded of it; told in its first step. (Of what was
+    measured again, only the last is kept.)"""
+    if next((name for name in FILES_OF if evidence.has(name, step)), step) != step:
+        return None
     facts: Mapping[str, Any] = evidence.index.facts(run) or {}
     told = facts.get("costs")
     if not facts.get("ended") or not isinstance(told, dict) or "plan" not in facts:
