@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeVar
 from . import artifacts, contract, relations, results, sse
 from .artifacts import CHUNKS, Chunk, check, dump, parse, report_of
 from .errors import ArtifactError, LatencyError, NotDoneYet, StreamError
+from .proof.closes import order_of_closes
 from .proof.evidence import Evidence
 from .proof.verdicts import verdicts as proof_of
 from .recording import End, Recording, Reply, Request, load
@@ -373,9 +374,8 @@ class GradedLab:
         """Step 3."""
         self._begun("ttft")
         found = self._parsed("ttft.json")
-        self._extra["ttft"] = [relations.runs_differ(found)]
         if self.index is None:
-            self._extra["ttft"].append(relations.five_runs(found))
+            self._extra["ttft"] = [relations.runs_differ(found), relations.five_runs(found)]
             return TtftResult(found)
         result = self._derived("ttft", results.ttft_result)
         self._proven("ttft", {"ttft.json": dump(result.ttft)})
@@ -486,7 +486,7 @@ class GradedLab:
         entry: Mapping[str, Any],
     ) -> CancelResult:
         cases = []
-        for name in sorted(recordings, key=_case_order):
+        for name in sorted(recordings, key=order_of_closes):
             if not is_close(name):
                 continue
             tokens = recordings.get(CANCEL_TOKENS) if name == CANCEL_PREFILL else None
@@ -536,11 +536,6 @@ def _by_hand(raw: bytes) -> Recording:
     request = Request("POST", "", {}, {})
     reads = (sse.Read(0.0, relations.by_events(raw)),)
     return Recording("sse/stream", request, 200, (), None, None, reads, End("eof", 0.0))
-
-
-def _case_order(name: str) -> tuple[bool, bool, str]:
-    """In the order in which the closes were made."""
-    return (name == CANCEL_PREFILL, name != CANCEL_CLOSE_AT, name)
 
 
 def check_spans(cases: Any) -> dict[str, LogSpan]:

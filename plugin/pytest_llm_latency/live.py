@@ -111,7 +111,7 @@ class LiveSession(Session):
         """Have the server, look at it, and check that the longest prompt fits."""
         check_plan(plan, self._documents)
         self._costs.check(*self._planned(plan))
-        self.run.facts["plan"] = asdict(plan)
+        self.run.facts["plan"] = asdict(plan)  # a grading compares what was asked with it
         settings, live_log = self.settings, self.run.path / LIVE_LOG
         try:
             wanted = _wanted(settings, args)

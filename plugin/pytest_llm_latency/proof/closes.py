@@ -189,7 +189,7 @@ def _logged(evidence: Evidence, run: Run) -> str | None:
 
 def _spans(evidence: Evidence, cases: Sequence[dict[str, object]]) -> str | None:
     size, end = len(evidence.read("server.log")), 0
-    order = sorted(cases, key=lambda case: _order(str(case["name"])))
+    order = sorted(cases, key=lambda case: order_of_closes(str(case["name"])))
     for case in order:
         span = case["log_span"]
         assert isinstance(span, dict)
@@ -208,6 +208,6 @@ def _spans(evidence: Evidence, cases: Sequence[dict[str, object]]) -> str | None
     return None
 
 
-def _order(name: str) -> tuple[bool, bool, str]:
+def order_of_closes(name: str) -> tuple[bool, bool, str]:
     """In the order in which the closes were made."""
     return (name == CANCEL_PREFILL, name != CANCEL_CLOSE_AT, name)

@@ -161,7 +161,8 @@ def _copied(evidence: Evidence, step: str) -> str | None:
                 if found in seen and name == step:
                     return (
                         f"{file}: its bytes and times are those of {seen[found]}, expected "
-                        "others, because no two answers come alike to the microsecond: copied?"
+                        "others, because no two answers come alike to the microsecond: is it a "
+                        "copy of another?"
                     )
                 seen.setdefault(found, file)
             salt = salt_of(recording.request.body.get("messages") or [])

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeGuard
+from collections.abc import Mapping
+from typing import Any
 
 from .. import asked, sse
 from ..dialect import Dialect, after, guesses, told_by
 from ..plan import Messages, Plan, salt_of
-from ..recording import Recording, Request
+from ..recording import Request
 from ..results import (
     CACHE_LOOK,
     CANCEL_METRICS,
-    CANCEL_PREFILL,
     CANCEL_SLOTS,
     CANCEL_TOKENS,
     CANCEL_TWO,
     CAPABILITIES,
-    LONGER,
     UPSTREAM,
 )
 from ..rundir import RUN_FILE
 from ..timeline import answer_limit
 from .evidence import Evidence, Run, file_of, lab_step
+from .prompts import believed, documents_of, is_chat
 
 # What stands in a recording where a secret was: it cannot be compared.
 MASKS = ("<secret>", "********")
@@ -34,7 +32,7 @@ def problem(evidence: Evidence, step: str) -> str | None:
     """What the first request that the step does not send is."""
     run, name = evidence.run(step), lab_step(step)
     legs = evidence.recordings(step)
-    plan = run.plan or _believed(name, legs)
+    plan = run.plan or believed(name, legs)
     dialect = run.dialect(behind=step != name)
     for leg, recording in sorted(legs.items()):
         found = _plain(name, leg, run, behind=step != name)
@@ -96,13 +94,13 @@ def _chat(
     if request.method != "POST":
         return f"the method is {request.method!r}, expected 'POST', because a chat is posted"
     messages = request.body.get("messages")
-    if not _is_chat(messages):
+    if not is_chat(messages):
         return "it has no messages of role and text, which every request of this step has"
     salt = salt_of(messages)
     if (salt is not None) != asked.is_salted(name, leg):
         shown = "no salt" if salt is None else f"the salt {salt}"
         return f"its prompt has {shown}, expected the contrary, because of the leg's name"
-    documents, times = _documents(evidence, step, leg, messages, plan, run)
+    documents, times = documents_of(evidence, step, leg, messages, plan, run)
     if (name, leg) == ("cancel", CANCEL_TWO[0]):
         times = answer_limit(request.body) // max(plan.cancel_max_tokens, 1)
         if times not in asked.LONGER_ANSWERS[:2]:
@@ -120,17 +118,6 @@ def _chat(
     if name == CAPABILITIES:
         return None  # how it is asked is found out there
     return _differing(request.body, dialect.body(wanted.body()), name)
-
-
-def _is_chat(messages: Any) -> TypeGuard[Messages]:
-    return (
-        isinstance(messages, list)
-        and bool(messages)
-        and all(
-            isinstance(one, dict) and isinstance(one.get("content"), str) and "role" in one
-            for one in messages
-        )
-    )
 
 
 def _differing(found: Mapping[str, Any], expected: Mapping[str, Any], step: str) -> str | None:
@@ -190,96 +177,6 @@ def _to_one_server(evidence: Evidence, step: str) -> str | None:
             )
         first = found
     return None
-
-
-# --- documents ---
-
-
-def _documents(
-    evidence: Evidence, step: str, leg: str, messages: Messages, plan: Plan, run: Run
-) -> tuple[Sequence[str], int]:
-    """(the documents that the leg's prompt must have, how often). Those of one's own are not at
-    hand: then they are what the longest prompt of the step has, and the shorter ones must be its
-    beginning."""
-    name, documents = lab_step(step), run.documents
-    if name not in ("prefill", "cache", "cancel"):
-        return (), 1
-    content = messages[0]["content"]
-    repeated = name == "cancel" or leg.startswith(LONGER)
-    if documents is not None:
-        times = content.count("\n\n".join(documents)) if repeated else 1
-        return documents, max(times, 1)
-    own = _behind_system(content, plan)
-    if own is None:
-        return (), 1
-    longest = _longest(evidence, step, plan)
-    if longest is None or (name == "prefill" and longest.startswith(own + "\n\n")):
-        return (own,), 1
-    return (longest,), max(content.count(longest), 1) if repeated else 1
-
-
-def _behind_system(content: str, plan: Plan) -> str | None:
-    """The documents in a system prompt, as one."""
-    content = content.removeprefix(plan.changed_line)
-    salt = salt_of([{"content": content}])
-    system = plan.short(salt)[0]["content"]
-    rest = content.removeprefix(system).removesuffix("\n\n" + plan.changed_line.strip())
-    return rest[2:] if content.startswith(system) and rest.startswith("\n\n") else None
-
-
-def _longest(evidence: Evidence, step: str, plan: Plan) -> str | None:
-    """All documents, as the cache step has them, or (of its own prompts) the prefill step; None:
-    neither was measured."""
-    of_cache = step.replace(lab_step(step), "cache")
-    for name in dict.fromkeys((of_cache, step)):
-        if lab_step(name) == "cancel" or not evidence.has(name, step):
-            continue
-        contents = [
-            recording.request.body["messages"][0]["content"]
-            for leg, recording in evidence.known(name).items()
-            if "messages" in recording.request.body and not leg.startswith(LONGER)
-        ]
-        found = [_behind_system(content, plan) or "" for content in contents]
-        if any(found):
-            return max(found, key=len)
-    return None
-
-
-# --- a plan that was not kept ---
-
-
-def _believed(step: str, legs: Mapping[str, Recording]) -> Plan:
-    """The plan by which the first request of each kind was made. Where it makes none, the lab's
-    own, which it then does not fit."""
-    plan = Plan()
-    places = {
-        "sse": ("stream-1", "system question max_tokens"),
-        "ttft": ("1", "system question max_tokens"),
-        "prefill": ("0docs-1", "system kb_question kb_max_tokens"),
-        "sentence": ("stream-1", "sentence_system sentence_question sentence_max_tokens"),
-        "cancel": ("close-at", "cancel_question cancel_max_tokens"),
-    }
-    if step == "cache":
-        plan = _taken(plan, legs, "clearing-1", "system clearing_question clearing_max_tokens")
-        return _taken(plan, legs, "first-1", "kb_question kb_max_tokens")
-    if step == "cancel":
-        plan = _taken(plan, legs, "next", "system question")
-        plan = _taken(plan, legs, CANCEL_PREFILL, "kb_question kb_max_tokens")
-    return _taken(plan, legs, *places[step]) if step in places else plan
-
-
-def _taken(plan: Plan, legs: Mapping[str, Recording], leg: str, names: str) -> Plan:
-    """The plan with what a leg asks in the fields of these names."""
-    body = legs[leg].request.body if leg in legs else {}
-    messages = body.get("messages")
-    if not _is_chat(messages):
-        return plan
-    texts = {"question": messages[-1]["content"], "system": messages[0]["content"]}
-    found: dict[str, Any] = {}
-    for name in names.split():
-        kind = name.rpartition("_")[2]
-        found[name] = answer_limit(body) if kind == "tokens" else texts[kind]
-    return replace(plan, **found)
 
 
 # --- the look at the server ---

@@ -266,6 +266,7 @@ def key_twice(name: str, old: str, new: str) -> Forgery:
     return replaced(name, old, new + old)
 
 
+# (the step that must say it, one of the words it must say, the forgery)
 FORGERIES: dict[str, tuple[str, str, Forgery]] = {
     # clocks and connections
     "text before the head": ("ttft", "evidence/ttft/2.jsonl: read", edit("ttft/2", text_before_head)),
@@ -291,13 +292,13 @@ FORGERIES: dict[str, tuple[str, str, Forgery]] = {
     "another request's label": ("ttft", "is labelled 'ttft/1'", head("ttft/2", label="ttft/1")),
     "another step's label": ("prefill", "is labelled", head("prefill/4docs-1", label="ttft/1")),
     # copies
-    "a run copied": ("ttft", "copied?", copy("ttft/4", "ttft/5")),
-    "the stream of the sse step as a run": ("ttft", "copied?", copy("sse/stream-1", "ttft/1")),
-    "a run as the sentence": ("sentence", "copied?", copy("ttft/1", "sentence/stream-1")),
-    "the cold leg twice": ("cache", "copied?", copy("cache/first-1", "cache/changed_prefix-1")),
-    "the cached leg as the changed end": ("cache", "copied?", copy("cache/second-1", "cache/changed_suffix-1")),
-    "the cold leg as the longest prefill": ("cache", "copied?", copy("prefill/12docs-1", "cache/first-1")),
-    "an answer as the next request's": ("cancel", "copied?", copy("ttft/3", "cancel/next")),
+    "a run copied": ("ttft", "a copy of another", copy("ttft/4", "ttft/5")),
+    "the stream of the sse step as a run": ("ttft", "a copy of another", copy("sse/stream-1", "ttft/1")),
+    "a run as the sentence": ("sentence", "a copy of another", copy("ttft/1", "sentence/stream-1")),
+    "the cold leg twice": ("cache", "a copy of another", copy("cache/first-1", "cache/changed_prefix-1")),
+    "the cached leg as the changed end": ("cache", "a copy of another", copy("cache/second-1", "cache/changed_suffix-1")),
+    "the cold leg as the longest prefill": ("cache", "a copy of another", copy("prefill/12docs-1", "cache/first-1")),
+    "an answer as the next request's": ("cancel", "a copy of another", copy("ttft/3", "cancel/next")),
     # prompts
     "documents in another order": ("prefill", "messages[0]", prompt("prefill/4docs-1", documents(lambda parts: parts[::-1]))),
     "a document left out": ("prefill", "messages[0]", prompt("prefill/12docs-1", documents(lambda parts: parts[:-1]))),
@@ -411,7 +412,7 @@ def test_a_forgery_is_caught(own: Path, tmp_path: Path, name: str) -> None:
 
 # The same where prompts have salts, and one-token requests show whether the server is idle.
 FORGERIES_ELSEWHERE: dict[str, tuple[str, str, Forgery]] = {
-    "a run copied, and moved in time": ("ttft", "copied?", copy("ttft/salted-4", "ttft/salted-5", lambda t: t + 1.234)),
+    "a run copied, and moved in time": ("ttft", "a copy of another", copy("ttft/salted-4", "ttft/salted-5", lambda t: t + 1.234)),
     "a salt used twice": ("ttft", "because every cold leg is given one", lambda d: same_salt(d, "ttft/salted-1", "ttft/salted-2")),
     "a salt of another step": ("cancel", "because every cold leg is given one", lambda d: same_salt(d, "ttft/salted-1", "cancel/prefill")),
     "a salt left out": ("ttft", "no salt", prompt("ttft/salted-2", lambda text: text.partition("\n")[2])),
