@@ -14,6 +14,7 @@ from .evidence import Evidence, Run, lab_step
 
 
 def is_chat(messages: Any) -> TypeGuard[Messages]:
+    """Whether these are messages as the steps send them: of role and text."""
     return (
         isinstance(messages, list)
         and bool(messages)
@@ -66,7 +67,7 @@ def _longest(evidence: Evidence, step: str, plan: Plan) -> str | None:
         contents = [
             recording.request.body["messages"][0]["content"]
             for leg, recording in evidence.known(name).items()
-            if "messages" in recording.request.body and not leg.startswith(LONGER)
+            if is_chat(recording.request.body.get("messages")) and not leg.startswith(LONGER)
         ]
         found = [_behind_system(content, plan) or "" for content in contents]
         if any(found):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import Engine
+from engines import Engine, openai, router
 from forging import (
     ALL_JUDGES,
     MAX_BYTES,
@@ -114,6 +114,76 @@ def test_an_honest_run_passes(own: Path, elsewhere: Path, tmp_path: Path) -> Non
     assert (
         graded(own, tmp_path, lambda directory: None, *STEPS) == {}
     )  # nor does `repair` change it
+
+
+def of_before(directory: Path) -> None:
+    """As an earlier version left it, which kept less."""
+    facts(lambda run: run.pop("plan"))(directory)
+    for step in STEPS[1:-1]:
+        every(f"{step}/*", lambda leg: edit(leg, lambda rows: rows[0].pop("clock_off_ms", None)))(
+            directory
+        )
+
+
+def test_a_run_of_before_passes(own: Path, tmp_path: Path) -> None:
+    assert graded(own, tmp_path, of_before, *STEPS) == {}
+
+
+@pytest.mark.parametrize("leg", ["ttft/2", "prefill/12docs-1", "cache/second-1"])
+@pytest.mark.parametrize(
+    "kind", ["no messages", "another path", "another model", "another question", "a message more"]
+)
+def test_another_request_in_a_run_of_before(own: Path, tmp_path: Path, leg: str, kind: str) -> None:
+    """Its plan is not known; but its requests must agree with each other."""
+    step = leg.partition("/")[0]
+    assert (
+        f"evidence/{step}/"
+        in graded(own, tmp_path, both(of_before, REQUESTS[kind][1](leg)), step)[step]
+    )
+
+
+PLAN = """
+from dataclasses import replace
+import pytest
+from pytest_llm_latency.plan import Plan
+
+@pytest.fixture(scope="session")
+def llm_plan():
+    return replace(Plan(), system="Be brief.", kb_question="Open?", doc_counts=(1, 3), ttft_runs=2, max_tokens=20)
+"""
+HONEST: dict[str, tuple[Engine, str, tuple[str, ...]]] = {
+    "documents of one's own": (Engine(caches=True, answers=40), "prefill or cancel", ("--llm-kb=kb",)),
+    "documents of one's own, cached": (Engine(caches=True), "prefill or cache", ("--llm-kb=kb",)),
+    "a plan of one's own": (Engine(caches=True), "sse or ttft or prefill", ()),
+    "a strict API, and fields of one's own": (openai(), "sse or sentence", ('--llm-body={"seed": 7}', "--llm-rounds=2")),
+    "a model that reasons": (Engine(reasons=5, answers=20), "sse or sentence", ()),
+    "a router": (router(), "server or sse", ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_run_of_another_kind_passes(tmp_path: Path, name: str) -> None:
+    engine, steps, args = HONEST[name]
+    (tmp_path / "kb").mkdir()
+    for number in range(14):
+        (tmp_path / "kb" / f"{number:02}.md").write_text(
+            f"Room {number} opens at {number}.\n\nIt closes.\n"
+        )
+    if "a plan" in name:
+        (tmp_path / "conftest.py").write_text(PLAN)
+    with serving(engine.script) as server:
+        told = measured(tmp_path / "llm", f"--llm-url={server.base_url}", "-k", steps, *args)
+    assert wrong(tmp_path / "llm", *steps.split(" or ")) == {}, told
+    if "a plan" in name:
+        assert "doc_counts" in shown(tmp_path / "llm", "prefill")
+
+
+def test_steps_of_several_runs_pass(tmp_path: Path) -> None:
+    engine = Engine(caches=True)
+    with serving(engine.script) as server:
+        for steps in ("sse or ttft or sentence", "ttft", "sse"):
+            told = measured(tmp_path / "llm", f"--llm-url={server.base_url}", "-k", steps)
+    assert wrong(tmp_path / "llm", "sse", "ttft", "sentence") == {}, told
 
 
 # --- other requests than the step sends ---
@@ -381,8 +451,7 @@ FORGERIES: dict[str, tuple[str, str, Forgery]] = {
     "a run that none has": ("ttft", "the step's run is 20200101T000000Z-00000000", of_run("20200101T000000Z-00000000", "ttft")),
     "a newest run that is none": ("ttft", "run is 'x', expected one of its runs", index(lambda run: run.update(run="x"))),
     "an entry of a file that is not there": ("ttft", "evidence/ttft/9.jsonl: is missing", index(lambda run: run["artifacts"].update({"evidence/ttft/9.jsonl": run["artifacts"]["ttft.json"]}))),
-    "a file that the step does not write": ("ttft", "notes.txt: is said to be of the step 'ttft'", listed("notes.txt", "ttft")),
-    "a file of a step that no run has measured": ("ttft", "which no run has measured", listed("notes.txt", "bonus")),
+    "a file that another step writes": ("ttft", "sentence.json: is said to be of the step 'ttft'", index(lambda run: run["artifacts"]["sentence.json"].update(step="ttft"))),
     "one step's file under another": ("sse", "evidence/ttft/1.jsonl", index(lambda run: run["artifacts"]["evidence/ttft/1.jsonl"].update(step="sse"))),
     "a report of another run": ("report", "copied_from_run is 'x'", index(lambda run: run["steps"]["report"].update(copied_from_run="x"))),
     "fewer requests than are recorded": ("server", "costs.requests is 3", facts(lambda run: run["costs"].update(requests=3))),
@@ -507,6 +576,7 @@ UNSEEN: dict[str, tuple[str, Forgery]] = {
     "other notes": ("own", index(lambda run: run["steps"]["ttft"].update(notes=["fast"]))),
     "more requests than are recorded": ("own", facts(lambda run: run["costs"].update(requests=10**6))),
     "another day": ("own", another_run_id),
+    "a file of one's own": ("own", listed("notes.txt", "ttft")),
     "a file that run.json does not name": ("own", lambda d: place(d, "ttft/7").write_text("x")),
 }  # fmt: skip
 
