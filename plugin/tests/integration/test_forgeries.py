@@ -46,7 +46,7 @@ from scripted import Connection, serving
 from pytest_llm_latency.grade import GradedLab
 from pytest_llm_latency.plan import salt_of
 
-MODEL = "small"
+ROOT = Path(__file__).parents[3]
 CHATS = {
     "sse/stream-1": "sse", "ttft/2": "ttft", "prefill/4docs-1": "prefill", "cache/second-1": "cache",
     "sentence/stream-1": "sentence", "cancel/close-at": "cancel", "cancel/prefill": "cancel", "cancel/next": "cancel",
@@ -603,3 +603,9 @@ def shown(directory: Path, step: str) -> str:
     lab = GradedLab(directory, MAX_BYTES)
     judged = ALL_JUDGES[step](getattr(lab, step)())
     return "\n".join(row.numbers for row in lab.extra(step, judged))
+
+
+def test_the_docs_count_them() -> None:
+    docs = (ROOT / "docs" / "evidence.md").read_text("utf-8")
+    tried = len(REQUESTS) * len(CHATS) + len(FORGERIES) + len(FORGERIES_ELSEWHERE)
+    assert f"{tried} forgeries, and {len(UNSEEN)} that pass, are tried" in docs
