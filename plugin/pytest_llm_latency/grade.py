@@ -208,7 +208,7 @@ class GradedLab:
         if self.index is None:
             verdicts += contract.checks(step, self.given)
         else:
-            verdicts += [*self._disproof(step), self._same_verdicts(step, judged)]
+            verdicts += [*proof_of(self._evidence, step), self._same_verdicts(step, judged)]
         return verdicts
 
     def _same_verdicts(self, step: str, judged: Sequence[Verdict]) -> Verdict:
@@ -316,10 +316,10 @@ class GradedLab:
             relations.graded(step, "every value is derived again from the bytes", difference),
         ]
 
-    def _disproof(self, step: str) -> list[Verdict]:
+    @functools.cached_property
+    def _evidence(self) -> Evidence:
         assert self.index is not None
-        evidence = Evidence(self.index, self._recordings, self._polls, self._files.read_bytes)
-        return proof_of(evidence, step)
+        return Evidence(self.index, self._recordings, self._polls, self._files.read_bytes)
 
     def _first_tokens(self, step: str, derived: Any) -> None:
         """What run.json alone has of a step."""
