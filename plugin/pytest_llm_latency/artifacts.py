@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from .errors import ArtifactError
 from .sse import json_text
+from .strictjson import load_json
 from .timeline import LARGEST
 
 
@@ -203,21 +204,6 @@ def parse(kind: Any, text: str, where: str) -> Any:
     Raises ArtifactError that names `where`, the path inside it and what was expected.
     """
     return check(kind, load_json(text, where), where)
-
-
-def load_json(text: str, where: str) -> Any:
-    """JSON in which no object has a key twice. Raises ArtifactError."""
-    try:
-        return json.loads(text, object_pairs_hook=_no_key_twice)
-    except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"{where}: not JSON: {error}") from None
-
-
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has a key twice")
-    return found
 
 
 def check(kind: Any, value: Any, where: str) -> Any:

@@ -7,33 +7,21 @@ and does not know what the steps need.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from .client import Client, Dialect
-from .costs import LOOK_TOKENS
+from .asked import HI, LOOK_TOKENS
+from .client import Client
+from .dialect import Dialect, after, guesses, told_by
 from .errors import ServerError
-from .recording import Recording, Reply
+from .recording import Reply
 from .results import CAPABILITIES, is_offered, is_props, lists_models
 from .slots import Answer, answer_of
-from .sse import CHAT, JSON_BYTES_AT_MOST, shown_words, value_of
-from .timeline import derive
+from .sse import CHAT, shown_words
 
-QUESTION = [{"role": "user", "content": "hi"}]
 MODELS_KEPT = 100  # in run.json, which is written again after every step
-MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
-_REFUSED = (400, 422)
-# What a server may refuse, tried one after another; a strict one refuses all that OpenAI's own
-# API does not know.
-_WITHOUT: Sequence[tuple[str, ...]] = (
-    (),
-    ("cache_prompt",),
-    ("stream_options",),
-    ("cache_prompt", "stream_options"),
-)
 
 
 @dataclass(frozen=True)
@@ -180,7 +168,7 @@ def _is_text(name: str) -> bool:
 def _counts_tokens(client: Client) -> bool:
     """Whether the server has /tokenize and /apply-template."""
     try:
-        template = client.post("/apply-template", {"messages": QUESTION}).json()
+        template = client.post("/apply-template", {"messages": HI}).json()
         tokens = client.post("/tokenize", {"content": "hi"}).json()
     except ServerError:
         return False
@@ -202,65 +190,20 @@ def _path_of_the_chat(client: Client) -> str:
     return client.api_paths[-1]
 
 
-def _is_refusal(recording: Recording) -> bool:
-    """Whether a server refuses the form of a request: by the usual status, or by words that name
-    one of the fields."""
-    if recording.status in _REFUSED:
-        return True
-    fields = (*_WITHOUT[-1], *MAX_TOKENS_NAMES)
-    named = any(name.encode() in recording.body for name in fields)
-    return named and derive(recording).error is not None
-
-
-def _refused_in(recording: Recording) -> str:
-    """The words of a refusal. FastAPI's repeat the whole request behind what they complain of."""
-    text = recording.body[:JSON_BYTES_AT_MOST].decode("utf-8", "replace")
-    try:
-        details = value_of(text)["detail"]
-        return " ".join(f"{one['loc'][-1]}: {one['msg']}" for one in details)
-    except (LookupError, TypeError):
-        return text
-
-
-def _wants_model(words: str) -> bool:
-    return "model" in words and re.search("required|missing|must", words, re.I) is not None
-
-
 def _with_stream(client: Client, found: Capabilities) -> Capabilities:
     """What one short stream shows; asked again elsewhere where the API is not there, and without
     what the server refuses."""
     dialect, number = found.dialect, 0
     if dialect.api_path is None:
         dialect = replace(dialect, api_path=_path_of_the_chat(client))
-    guesses = iter(_WITHOUT[1:])
+    left = guesses()
     while True:
         number += 1
         recording = client.speaking(dialect).record(
-            QUESTION, LOOK_TOKENS, False, label=f"{CAPABILITIES}/stream-{number}"
+            HI, LOOK_TOKENS, False, label=f"{CAPABILITIES}/stream-{number}"
         )
-        if not _is_refusal(recording):
+        other = after(dialect, recording, left)
+        if other is None:
             break
-        named = _refused_in(recording)
-        more = [name for name in _WITHOUT[-1] if name in named and name not in dialect.refused]
-        if MAX_TOKENS_NAMES[0] in named and dialect.max_tokens_name == MAX_TOKENS_NAMES[0]:
-            dialect = replace(dialect, max_tokens_name=MAX_TOKENS_NAMES[1])
-        elif more:  # one by one, as it complains of them
-            dialect = replace(dialect, refused=(*dialect.refused, *more))
-        elif _wants_model(named) and dialect.model is None:
-            break
-        else:  # it names none
-            guess = next(guesses, None)
-            if guess is None:
-                break
-            dialect = replace(dialect, refused=guess)
-    timeline = derive(recording)
-    if timeline.error is not None:
-        return replace(found, dialect=dialect, stream_error=timeline.error)
-    return replace(
-        found,
-        dialect=dialect,
-        timings=bool(timeline.timings),
-        usage=bool(timeline.usage),
-        cached_tokens=timeline.cache_n is not None,
-        reasoning=timeline.reasoning,
-    )
+        dialect = other
+    return replace(found, dialect=dialect, **told_by(recording))

@@ -17,7 +17,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,6 +28,7 @@ import urllib3
 from . import sse
 from .arrivals import UnreadableBody, whole
 from .connections import Adapter, Stamps, Watchdog
+from .dialect import Dialect
 from .errors import ConfigError, ServerError
 from .masking import Mask
 from .recording import End, EndKind, Recording, Reply, Request
@@ -379,28 +380,6 @@ class _TokenWatch:
                     value is not None and any(map(sse.is_token, sse.renumbered([value])))
                 )
         return self.seen
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How a server wants a chat request: `model` is named in it, `extra` fields are added,
-    `refused` ones left out, `max_tokens` goes by the name `max_tokens_name`; `api_path` is where
-    the API lies below the server's root ("/v1"; None: where its URL says)."""
-
-    model: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    refused: tuple[str, ...] = ()
-    max_tokens_name: str = "max_tokens"
-    api_path: str | None = None
-
-    def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The request's body in this server's words."""
-        named = {} if self.model is None else {"model": self.model}
-        return {
-            self.max_tokens_name if name == "max_tokens" else name: value
-            for name, value in {**body, **self.extra, **named}.items()
-            if name not in self.refused
-        }
 
 
 class Client:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from .asked import LOOK_TOKENS
 from .errors import BudgetError
 from .plan import Messages, Plan
 from .recording import Recording
 from .timeline import answer_limit, derive
 
 CHARACTERS_PER_TOKEN = 4
-LOOK_TOKENS = 8
 MESSAGE_TOKENS = 5  # of the chat template around each message
 
 
@@ -93,10 +93,16 @@ class Costs:
 
     def settle(self, recording: Recording) -> None:
         """Put the server's own count of a request in the place of the estimate."""
-        timeline = derive(recording)
-        if timeline.prompt_total is not None and timeline.tokens is not None:
-            actual = timeline.prompt_total + timeline.tokens
-            self.tokens += actual - _cost(recording.request.body)
+        self.tokens += of(recording) - _cost(recording.request.body)
+
+
+def of(recording: Recording) -> int:
+    """The tokens that a request cost, by the server's own count; the estimate where it gives
+    none."""
+    timeline = derive(recording)
+    if timeline.prompt_total is not None and timeline.tokens is not None:
+        return timeline.prompt_total + timeline.tokens
+    return _cost(recording.request.body)
 
 
 def _cost(body: Mapping[str, Any]) -> int:

@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from . import artifacts, contract, relations, results, sse
-from .artifacts import CHUNKS, Chunk, check, dump, load_json, parse, report_of
+from .artifacts import CHUNKS, Chunk, check, dump, parse, report_of
 from .errors import ArtifactError, LatencyError, NotDoneYet, StreamError
 from .files import Directory
+from .proof.closes import order_of_closes
+from .proof.evidence import Evidence
+from .proof.verdicts import verdicts as proof_of
 from .recording import End, Recording, Reply, Request, load
 from .relations import Verdict
 from .results import (
@@ -45,6 +48,7 @@ from .sentences import Rule
 from .serverlog import cancel_line
 from .slots import Poll, load_polls
 from .speech import WORDS_PER_MINUTE
+from .strictjson import load_json
 from .timeline import derive
 
 Level = Literal["evidence", "contract"]
@@ -191,7 +195,7 @@ class GradedLab:
         if self.index is None:
             verdicts += contract.checks(step, self.given)
         else:
-            verdicts.append(self._same_verdicts(step, judged))
+            verdicts += [*proof_of(self._evidence, step), self._same_verdicts(step, judged)]
         return verdicts
 
     def _same_verdicts(self, step: str, judged: Sequence[Verdict]) -> Verdict:
@@ -293,6 +297,11 @@ class GradedLab:
             relations.graded(step, "every value is derived again from the bytes", difference),
         ]
 
+    @functools.cached_property
+    def _evidence(self) -> Evidence:
+        assert self.index is not None
+        return Evidence(self.index, self._recordings, self._polls, self._files.read_bytes)
+
     def _first_tokens(self, step: str, derived: Any) -> None:
         """What run.json alone has of a step."""
         assert self.index is not None
@@ -346,9 +355,8 @@ class GradedLab:
         """Step 3."""
         self._begun("ttft")
         found = self._parsed("ttft.json")
-        self._extra["ttft"] = [relations.runs_differ(found)]
         if self.index is None:
-            self._extra["ttft"].append(relations.five_runs(found))
+            self._extra["ttft"] = [relations.runs_differ(found), relations.five_runs(found)]
             return TtftResult(found)
         result = self._derived("ttft", results.ttft_result)
         self._proven("ttft", {"ttft.json": dump(result.ttft)})
@@ -459,7 +467,7 @@ class GradedLab:
         entry: Mapping[str, Any],
     ) -> CancelResult:
         cases = []
-        for name in sorted(recordings, key=_case_order):
+        for name in sorted(recordings, key=order_of_closes):
             if not is_close(name):
                 continue
             tokens = recordings.get(CANCEL_TOKENS) if name == CANCEL_PREFILL else None
@@ -488,10 +496,7 @@ class GradedLab:
         file = f"{EVIDENCE}/{step}/{name}{POLLS}"
         if file not in self.index.names(step):
             raise ArtifactError(f"{file}: is not listed in {RUN_FILE}")
-        try:
-            return load_polls(self._files.read_text(file))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ArtifactError(f"{file}: is no list of answers of /slots: {error}") from None
+        return load_polls(self._files.read_text(file), file)
 
     def report(self) -> ReportResult:
         """Step 8."""
@@ -512,11 +517,6 @@ def _by_hand(raw: bytes) -> Recording:
     request = Request("POST", "", {}, {})
     reads = (sse.Read(0.0, relations.by_events(raw)),)
     return Recording("sse/stream", request, 200, (), None, None, reads, End("eof", 0.0))
-
-
-def _case_order(name: str) -> tuple[bool, bool, str]:
-    """In the order in which the closes were made."""
-    return (name == CANCEL_PREFILL, name != CANCEL_CLOSE_AT, name)
 
 
 def check_spans(cases: Any) -> dict[str, LogSpan]:

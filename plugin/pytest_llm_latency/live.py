@@ -16,8 +16,9 @@ import pytest
 from . import kb, sse
 from .artifacts import FILES, parse
 from .capabilities import Capabilities, look
-from .client import Client, Deadlines, Dialect
+from .client import Client, Deadlines
 from .costs import Costs, planned
+from .dialect import Dialect
 from .errors import ArtifactError, ConfigError, LatencyError
 from .figures import FIGURES
 from .lab import LiveLab
@@ -111,6 +112,7 @@ class LiveSession(Session):
         """Have the server, look at it, and check that the longest prompt fits."""
         check_plan(plan, self._documents)
         self._costs.check(*self._planned(plan))
+        self.run.facts["plan"] = asdict(plan)  # a grading compares what was asked with it
         settings, live_log = self.settings, self.run.path / LIVE_LOG
         try:
             args = hide_arguments(args)  # a test may have given others than the options

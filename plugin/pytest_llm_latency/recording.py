@@ -9,13 +9,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import itertools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from .errors import ArtifactError
 from .sse import Read, json_text, value_of
+from .strictjson import load_json
 
 FORMAT = "pytest-llm-latency/recording"
 VERSION = 2
@@ -149,10 +149,7 @@ def load(text: str, where: str) -> Recording:
     for number, line in enumerate(text.split("\n"), 1):  # JSON itself ignores a CR
         if not line.strip():
             continue
-        try:
-            rows.append(json.loads(line))
-        except (ValueError, RecursionError) as error:
-            raise ArtifactError(f"{where}:{number}: not JSON: {error}") from None
+        rows.append(load_json(line, f"{where}:{number}"))
     try:
         head, *middle, last = rows
         if head["format"] != FORMAT or head["version"] != VERSION:

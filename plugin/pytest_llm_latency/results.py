@@ -183,7 +183,8 @@ def _asked(recordings: Mapping[str, Recording], *, cache_prompt: bool) -> None:
         found["cache_prompt"] = request.body.get("cache_prompt", cache_prompt)
         wanted = {"stream": True, "cache_prompt": cache_prompt}
         differing = [key for key, value in wanted.items() if found[key] is not value]
-        if request.method != "POST" or differing:
+        differing += ["method"] if request.method != "POST" else []
+        if differing:
             raise ArtifactError(f"the request {leg!r} was not asked as the step asks: {differing}")
 
 

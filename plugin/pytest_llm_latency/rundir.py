@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import secrets
 import time
@@ -22,6 +21,7 @@ from .recording import Recording
 from .recording import dump as dump_recording
 from .relations import FAILING
 from .sse import json_text, now, value_of
+from .strictjson import load_json
 
 RUN_FILE = "run.json"
 EVIDENCE = "evidence"
@@ -58,10 +58,7 @@ class RunIndex:
     @classmethod
     def parse(cls, text: str) -> RunIndex:
         """Raises ArtifactError if this is no run.json of this version."""
-        try:
-            index = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ArtifactError(f"{RUN_FILE}: not JSON: {error}") from None
+        index = load_json(text, RUN_FILE)
         if not _is_index(index):
             raise ArtifactError(
                 f"{RUN_FILE}: expected {FORMAT!r} version {VERSION}, with the objects "
@@ -93,6 +90,16 @@ class RunIndex:
         """The facts of the newest run, its id first."""
         run = str(self._index.get("run"))
         return {"run": run, **self._index["runs"].get(run, {})}
+
+    def facts(self, run: str) -> Mapping[str, Any] | None:
+        """What is told of a run; None: there is none of this id."""
+        facts: Mapping[str, Any] | None = self._index["runs"].get(run)
+        return facts
+
+    def artifacts(self) -> Mapping[str, Mapping[str, Any]]:
+        """The entries of all files, by name."""
+        artifacts: Mapping[str, Mapping[str, Any]] = self._index["artifacts"]
+        return artifacts
 
     def name(self, entry: Mapping[str, Any]) -> str:
         """The run that made an entry: its id, and the server's URL where it is told."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from . import sse
 from .artifacts import check
+from .strictjson import load_json
 from .timeline import LARGEST, count_in
 
 
@@ -131,10 +132,11 @@ def dump_polls(polls: Sequence[Poll]) -> str:
     return "".join(json.dumps(asdict(poll)) + "\n" for poll in polls)
 
 
-def load_polls(text: str) -> list[Poll]:
-    """What `dump_polls` wrote. Raises ValueError, ArtifactError."""
-    lines = [line for line in text.split("\n") if line.strip()]
-    return [check(Poll, json.loads(line), "an answer of /slots") for line in lines]
+def load_polls(text: str, where: str = "an answer of /slots") -> list[Poll]:
+    """What `dump_polls` wrote. Raises ArtifactError, which names `where` and the line."""
+    lines = enumerate(text.split("\n"), 1)
+    places = [(f"{where}:{number}", line) for number, line in lines if line.strip()]
+    return [check(Poll, load_json(line, place), place) for place, line in places]
 
 
 def looks(polls: Sequence[Poll]) -> list[Poll]:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from . import causes, costs, sse, thoughts
+from . import asked, causes, costs, sse, thoughts
 from .artifacts import Chunk
+from .asked import LONGER_ANSWERS, PREFILL_CASE_CLOSE_AT_MS, Question
 from .capabilities import Capabilities
 from .client import Client, Exchange
-from .decision import ROUNDS_AT_MOST, enough
 from .errors import BudgetError, ConfigError, ServerError, StreamError
 from .plan import Messages, Plan, new_salt
 from .recording import Recording, Reply
@@ -74,7 +74,6 @@ from .slots import ONE_TOKEN, Poll, answer_of, dump_polls, our_task, shown_answe
 from .speech import WORDS_PER_MINUTE
 from .timeline import Timeline, derive
 
-PREFILL_CASE_CLOSE_AT_MS = 100.0
 PREFILL_TOKENS = 4096
 ATTEMPTS_AT_MOST = 3
 # In prefill a llama.cpp server looks at the client's socket after a second without news,
@@ -89,15 +88,11 @@ SLOTS_REFUSALS_AT_MOST = 5
 NEARLY_SAME = 1.2
 LOOKS_FOR_OTHERS, LOOK_PAUSE_S = 4, 0.5
 MISSES_OF_SHORT = ("cache-never-hits", "no-difference-in-time")
-ONE_TOKEN_QUESTION: Messages = [{"role": "user", "content": "hi"}]
 QUIET_DEADLINE_S = 5.0
 STIR_FIRST_S, STIR_S = 0.1, 1.0
 STIR_IN_PREFILL_S = 5.0
 POLLED_AT_MOST = 16 * 1024 * 1024  # characters of all answers, which are kept
 POLL_GAUGE_S = 0.05  # its answer may be long
-# An answer that ends before even a close after its first piece is asked for longer.
-LONGER_ANSWERS = (1, 8, 24)
-CONTROL_TOKENS = 16
 # A busy machine was seen to send the short request of two 200 ms after the long one's first piece.
 SENT_LATE_AT_MOST_MS = 1000.0
 
@@ -124,11 +119,22 @@ class Bench:
     words_per_minute: float = WORDS_PER_MINUTE
     rounds: int = 1
 
-    def ask(
-        self, label: str, messages: Messages, max_tokens: int, *, cache_prompt: bool
-    ) -> Recording:
+    def question(self, step: str, leg: str, salt: str | None = None, times: int = 1) -> Question:
+        """What a leg asks (see `asked.question`)."""
+        found = asked.question(step, leg, self.plan, self.documents, salt, times)
+        assert found is not None, leg
+        return found
+
+    def record(self, step: str, leg: str, salt: str | None = None, times: int = 1) -> Recording:
+        """Stream one answer, whatever it is."""
+        wanted = self.question(step, leg, salt, times)
+        return self.client.record(
+            wanted.messages, wanted.max_tokens, wanted.cache_prompt, label=f"{step}/{leg}"
+        )
+
+    def ask(self, step: str, leg: str, salt: str | None = None, times: int = 1) -> Recording:
         """Stream one answer that must be usable. Raises StreamError, ConfigError."""
-        recording = self.client.record(messages, max_tokens, cache_prompt, label=label)
+        recording = self.record(step, leg, salt, times)
         usable(recording)
         return recording
 
@@ -216,8 +222,7 @@ def _cold(
     Gives the recordings by leg, of both where there were two, and the salt.
     """
     legs = measure(None)
-    proofs = [derive(leg) for name, leg in legs.items() if name.partition(".")[0] in cold]
-    warm = next((proof for proof in proofs if not proof.cold), None)
+    warm = asked.warm(((name, derive(leg)) for name, leg in legs.items()), cold)
     if warm is None:
         return legs, None
     why = (
@@ -336,14 +341,15 @@ def stream_notes(timeline: Timeline) -> list[str]:
 def _stream(bench: Bench, leg: str) -> SseResult:
     bench.progress(f"sse {leg}")
     exchange = Exchange(bench.client, f"sse/{leg}")
-    asked = (bench.plan.short(), bench.plan.max_tokens)
+    wanted = bench.question("sse", leg)
+    question = (wanted.messages, wanted.max_tokens, wanted.cache_prompt)
     # What is read is given to sse.py as it is kept: a secret in it is starred.
-    recording = exchange.run(sse.request_body(*asked, True))
+    recording = exchange.run(sse.request_body(*question))
     raw = io.BytesIO()
     pieces: list[dict[str, Any]] = []
     # Where the stream fails, the timeline has the words, and the relation judges them.
     with contextlib.suppress(sse.StreamFailure):
-        pieces, _, _ = sse.stream(*asked, raw_out=raw, send=lambda _: recording.reads)
+        pieces, _, _ = sse.stream(*question, raw_out=raw, send=lambda _: recording.reads)
     timeline = derive(recording)
     if timeline.error is None:
         chunks = tuple(Chunk(piece["t_ms"], piece["text"]) for piece in pieces)
@@ -355,7 +361,7 @@ def _stream(bench: Bench, leg: str) -> SseResult:
 def measure_ttft(bench: Bench) -> TtftResult:
     """Step 3: the question of step 2, uncached, several times."""
     plan = bench.plan
-    numbers = [str(number) for number in range(1, plan.ttft_runs + 1)]
+    numbers = asked.numbers(plan)
 
     def measure(salt: str | None) -> Legs:
         legs = {}
@@ -364,8 +370,7 @@ def measure_ttft(bench: Bench) -> TtftResult:
             def ask(attempt: int, number: str = number) -> Recording:
                 bench.progress(f"ttft {number}/{plan.ttft_runs}")
                 leg = _prefix(salt) + (number if attempt == 1 else f"{number}.{attempt}")
-                messages = plan.short(_leg_salt(salt))
-                legs[leg] = bench.ask(f"ttft/{leg}", messages, plan.max_tokens, cache_prompt=False)
+                legs[leg] = bench.ask("ttft", leg, _leg_salt(salt))
                 return legs[leg]
 
             _as_made(bench, "ttft", ask, derive)
@@ -390,22 +395,12 @@ def measure_prefill(bench: Bench) -> PrefillResult:
         # Up, down, up: what slows the first or the last of a round hits either end in turn.
         for docs in plan.doc_counts if number % 2 else plan.doc_counts[::-1]:
             bench.progress(f"prefill {docs} documents, round {number}")
-            messages = plan.with_documents(bench.documents[:docs], _leg_salt(salt))
             leg = f"{_prefix(salt)}{docs}docs-{number}"
-            legs[leg] = bench.ask(
-                f"prefill/{leg}", messages, plan.kb_max_tokens, cache_prompt=False
-            )
+            legs[leg] = bench.ask("prefill", leg, _leg_salt(salt))
         return legs
 
-    legs, salt = _cold(bench, "prefill", [f"{docs}docs-1" for docs in plan.doc_counts], measure)
-
-    def is_enough(result: PrefillResult) -> bool:
-        if result.stalled is not None:
-            return True  # the counts decide
-        if result.counted and len(result.ratios()) == 1 and not result.in_order:
-            return False
-        return enough(result.ratios(), result.counted, bench.rounds)
-
+    legs, salt = _cold(bench, "prefill", asked.cold_legs("prefill", plan), measure)
+    is_enough = asked.enough_of_prefill(bench.rounds)
     return _in_rounds(legs, salt, measure, prefill_result, is_enough)
 
 
@@ -413,15 +408,15 @@ def measure_cache(bench: Bench) -> CacheResult:
     """Step 5: cold, again, changed at the end, changed at the front."""
 
     def measure(salt: str | None, number: int = 1) -> Legs:
-        return _cache_round(bench, bench.documents, salt, number, _prefix(salt))
+        return _cache_round(bench, 1, salt, number, _prefix(salt))
 
     def measure_longer(salt: str | None, number: int = 1) -> Legs:
-        return _cache_round(bench, longer, salt, number, LONGER)
+        return _cache_round(bench, times, salt, number, LONGER)
 
-    legs, salt = _cold(bench, "cache", [f"{name}-1" for name in CACHE_COLD], measure)
-    longer = _longer(bench, cache_result(legs))
+    legs, salt = _cold(bench, "cache", asked.cold_legs("cache", bench.plan), measure)
+    times = _longer(bench, cache_result(legs))
     measure_more = measure
-    if longer:
+    if times > 1:
         try:
             legs = {**legs, **measure_longer(new_salt())}
         except BudgetError:
@@ -431,18 +426,7 @@ def measure_cache(bench: Bench) -> CacheResult:
         else:
             salt, measure_more = new_salt(), measure_longer
 
-    def is_enough(result: CacheResult) -> bool:
-        number = len(result.legs["first"])
-        if result.counted and not all(map(result.hits, CACHE_COLD)):
-            # The counts decide, if they do so twice, and the times do not contradict them.
-            return number >= ROUNDS_AT_MOST or (number > 1 and result.hits_by_time() is not None)
-        if result.counted and number == 1 and result.legs["changed_suffix"][0].cold:
-            return False  # was the hit a lucky one, of several servers in turn?
-        rounds = [result.ratios(name) for name in CACHE_COLD]
-        if not result.counted:
-            rounds.append(result.visible())  # what "no difference" means depends on it
-        return all(enough(ratios, result.counted, bench.rounds) for ratios in rounds)
-
+    is_enough = asked.enough_of_cache(bench.rounds)
     result = _in_rounds(legs, salt, measure_more, cache_result, is_enough, _look_for_others(bench))
     front, end = result.legs["changed_prefix"][-1], result.legs["changed_suffix"][-1]
     bench.note(
@@ -477,40 +461,26 @@ def _look_for_others(bench: Bench) -> Callable[[CacheResult], Legs]:
     return look
 
 
-def _cache_round(
-    bench: Bench, documents: Sequence[str], salt: str | None, number: int, prefix: str
-) -> Legs:
-    plan = bench.plan
-    same = plan.with_documents(documents, salt)
-    prompts = {
-        "first": same,
-        "second": same,
-        "changed_suffix": plan.with_documents(
-            documents, salt, after="\n\n" + plan.changed_line.strip()
-        ),
-        "changed_prefix": plan.with_documents(documents, salt, before=plan.changed_line),
-    }
+def _cache_round(bench: Bench, times: int, salt: str | None, number: int, prefix: str) -> Legs:
+    """One round; the prompt has the documents so many `times`."""
     bench.progress(f"cache, clearing the slot, round {number}")
-    clearing = f"{prefix}clearing-{number}"
-    legs = {
-        clearing: bench.ask(
-            f"cache/{clearing}", plan.clearing(), plan.clearing_max_tokens, cache_prompt=False
-        )
-    }
+    clearing = f"{prefix}{asked.CLEARING}-{number}"
+    legs = {clearing: bench.ask("cache", clearing)}
     for name in CACHE_LEGS:
         bench.progress(f"cache {name}, round {number}")
         leg = f"{prefix}{name}-{number}"
-        legs[leg] = bench.ask(f"cache/{leg}", prompts[name], plan.kb_max_tokens, cache_prompt=True)
+        legs[leg] = bench.ask("cache", leg, salt, times)
     return legs
 
 
-def _longer(bench: Bench, result: CacheResult) -> Sequence[str]:
-    """Documents that make a longer prompt, where this one never hit: some servers cache only in
-    blocks of hundreds of tokens. Empty: not needed, long enough already, or too long to fit."""
+def _longer(bench: Bench, result: CacheResult) -> int:
+    """How many times the documents make a longer prompt, where this one never hit: some servers
+    cache only in blocks of hundreds of tokens. 1: not needed, long enough already, or too long to
+    fit."""
     first, second = result.legs["first"][-1], result.legs["second"][-1]
     hits = result.hits("first") if result.counted else result.ratios("first")[0] > NEARLY_SAME
     if hits or causes.cache_miss(first, second).code not in MISSES_OF_SHORT:
-        return ()
+        return 1
     tokens = (
         first.prompt_total
         or bench.count_tokens(bench.plan.with_documents(bench.documents))
@@ -520,13 +490,13 @@ def _longer(bench: Bench, result: CacheResult) -> Sequence[str]:
     room = context - bench.plan.kb_max_tokens if context else 2 * causes.LONG_TOKENS
     times = min(-(-causes.LONG_TOKENS // tokens), room // tokens) if tokens else 0
     if times < 2:
-        return ()
+        return 1
     bench.note(
         "cache",
         f"the prompt of about {tokens} tokens never hit; measured again with its documents "
         f"{times} times, since some servers cache only in large blocks",
     )
-    return [*bench.documents] * times
+    return times
 
 
 def _tokens(leg: Timeline) -> str:
@@ -536,13 +506,10 @@ def _tokens(leg: Timeline) -> str:
 def measure_sentence(bench: Bench) -> SentenceResult:
     """Step 6: when could a voice begin to speak?"""
     bench.progress("sentence")
-    plan = bench.plan
     legs: Legs = {}
 
     def ask(leg: str) -> Recording:
-        legs[leg] = bench.ask(
-            f"sentence/{leg}", plan.sentence(), plan.sentence_max_tokens, cache_prompt=True
-        )
+        legs[leg] = bench.ask("sentence", leg)
         return legs[leg]
 
     _as_made(bench, "sentence", lambda attempt: ask(f"stream-{attempt}"), derive)
@@ -567,8 +534,7 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
     closes = [
         watcher.close(
             CANCEL_CLOSE_AT,
-            plan.cancel(),
-            plan.cancel_max_tokens,
+            bench.question("cancel", CANCEL_CLOSE_AT),
             close_at_ms=plan.cancel_close_at_ms,
             looks=True,
         )
@@ -576,19 +542,13 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
     first = closes[0].case(recordings)
     if watcher.way is not None and first.proof not in ("log", "slots"):
         # Times decide: is the server as fast as before the close?
-        recordings[CANCEL_CONTROL] = bench.client.record(
-            plan.cancel(), CONTROL_TOKENS, False, label=f"cancel/{CANCEL_CONTROL}"
-        )
+        recordings[CANCEL_CONTROL] = bench.record("cancel", CANCEL_CONTROL)
         first = closes[0].case(recordings)
     ran_on_before = first.stop == "ran on"
-    for attempt, factor in enumerate(LONGER_ANSWERS, 1):
+    for attempt in range(1, len(LONGER_ANSWERS) + 1):
         bench.progress("cancel, closing after the first piece")
-        closes += watcher.extra_close(
-            f"{CANCEL_FIRST_PIECE}-{attempt}",
-            plan.cancel(),
-            factor * plan.cancel_max_tokens,
-            close_on_token=True,
-        )
+        name = f"{CANCEL_FIRST_PIECE}-{attempt}"
+        closes += watcher.extra_close(name, bench.question("cancel", name), close_on_token=True)
         last = closes[-1].case(recordings)
         # One that lasted, and still could not be closed in time, is held back on its way: a
         # longer one would be, too.
@@ -611,22 +571,18 @@ def measure_cancel(bench: Bench, log: RunLog | None) -> CancelResult:
         )
     bench.progress("cancel, closing during a long prefill")
     long_prompt = _long_prompt(bench)
-    question = bench.token_question(long_prompt)
+    question = bench.token_question(long_prompt.messages)
     tokens = None
     if question is not None:
         tokens = bench.behind.fetch("/tokenize", f"cancel/{CANCEL_TOKENS}", question)
     closes += watcher.extra_close(
         CANCEL_PREFILL,
         long_prompt,
-        plan.kb_max_tokens,
         close_at_ms=PREFILL_CASE_CLOSE_AT_MS,
         prompt_tokens=counted_tokens(tokens),
     )
     bench.progress("cancel, the next request")
-    # Long enough to show the beat of the server after the closes.
-    recordings[CANCEL_NEXT] = bench.client.record(
-        plan.short(), CONTROL_TOKENS, False, label=f"cancel/{CANCEL_NEXT}"
-    )
+    recordings[CANCEL_NEXT] = bench.record("cancel", CANCEL_NEXT)
     cases = [close.case(recordings) for close in closes]
     _note_prefill(bench, cases[-1])
     return cancel_result(recordings, cases, log.source if log is not None else None)
@@ -680,13 +636,13 @@ def _two_at_once(bench: Bench) -> Legs:
         except BudgetError as error:
             spent.append(error)
 
-    plan = bench.plan
     # Of the fastest an answer may be over too soon to tell, or before the short one is sent.
     for factor in LONGER_ANSWERS[:2]:
         beside = threading.Thread(target=ask_short, daemon=True)
         exchange = Exchange(bench.client, f"cancel/{long_name}", on_token=beside.start)
-        limit = factor * plan.cancel_max_tokens
-        found[long_name] = exchange.run(sse.request_body(plan.cancel(), limit, True))
+        question = bench.question("cancel", long_name, times=factor)
+        limit = question.max_tokens
+        found[long_name] = exchange.run(question.body())
         if beside.ident is None:  # no text came
             return found
         beside.join()
@@ -700,27 +656,27 @@ def _two_at_once(bench: Bench) -> Legs:
     if serves_several(found) is None:
         for number in range(1, ONE_TOKEN_RUNS + 1):
             # As after a close: what the server holds is another prompt.
-            bench.ask(f"cancel/before-{number}", plan.cancel(), 1, cache_prompt=True)
+            bench.ask("cancel", f"{asked.BEFORE_ONE_TOKEN}{number}")
             name = f"{CANCEL_ONE_TOKEN}{number}"
             found[name] = _ask_one_token(bench, name)
     return found
 
 
 def _ask_one_token(bench: Bench, name: str) -> Recording:
-    return bench.client.record(ONE_TOKEN_QUESTION, 1, True, label=f"cancel/{name}")
+    return bench.record("cancel", name)
 
 
-def _long_prompt(bench: Bench) -> Messages:
+def _long_prompt(bench: Bench) -> Question:
     """A prompt of several batches, so that one batch can be told from all: the documents again
     and again, as far as the context goes. Where nobody counts, the documents once."""
     plan, salt = bench.plan, new_salt()
-    once = plan.with_documents(bench.documents, salt)
-    none, some = (bench.count_tokens(m) for m in (plan.with_documents((), salt), once))
+    once = bench.question("cancel", CANCEL_PREFILL, salt)
+    none, some = (bench.count_tokens(m) for m in (plan.with_documents((), salt), once.messages))
     context = bench.context()
     if none is None or some is None or some <= none or not context:
         return once
     wanted = min(PREFILL_TOKENS, context - plan.kb_max_tokens - 1) - none
-    return plan.with_documents([*bench.documents] * max(1, wanted // (some - none)), salt)
+    return bench.question("cancel", CANCEL_PREFILL, salt, max(1, wanted // (some - none)))
 
 
 @dataclass(frozen=True)
@@ -766,8 +722,7 @@ class _Watcher:
     def close(
         self,
         name: str,
-        messages: Messages,
-        max_tokens: int,
+        question: Question,
         *,
         close_at_ms: float | None = None,
         close_on_token: bool = False,
@@ -792,7 +747,7 @@ class _Watcher:
             close_on_token,
             looker.start if looks and self.path is not None else None,
         )
-        recording = exchange.run(sse.request_body(messages, max_tokens, True))
+        recording = exchange.run(question.body())
         if looker.ident is not None:
             looker.join()
         timeline = derive(recording)
@@ -850,7 +805,7 @@ class _Watcher:
             and size < POLLED_AT_MOST
         ):
             if is_gauge and sse.now() - stirred > stir_s:
-                _ask_one_token(self.bench, f"stir-{name}")
+                _ask_one_token(self.bench, f"{asked.STIR}{name}")
                 stirred = sse.now()
                 stir_s = max(stir_s, min(2 * stir_s, STIR_S))
             try:
@@ -868,21 +823,21 @@ class _Watcher:
 
     def _one_token(self, name: str, closed: float) -> list[Poll]:
         """Ask for one token; its first text says when the server was free to make it."""
-        asked = sse.now()
-        timeline = derive(_ask_one_token(self.bench, f"after-{name}"))
+        begun = sse.now()
+        timeline = derive(_ask_one_token(self.bench, f"{asked.AFTER_CLOSE}{name}"))
         if timeline.first_token_ms is None or timeline.error is not None:
             return []
-        asked_ms = (asked - closed) * 1000.0
+        asked_ms = (begun - closed) * 1000.0
         return [
             Poll(round(asked_ms, 3), round(asked_ms + timeline.first_token_ms, 3), 200, ONE_TOKEN)
         ]
 
     def _ask(self) -> tuple[float, float, Reply]:
         """(asked, answered, answer) of /slots or /metrics, by `sse.now()`."""
-        asked = sse.now()
+        begun = sse.now()
         assert self.path is not None
         reply = self.bench.behind.get(self.path, timeout_s=IDLE_DEADLINE_S)
-        return asked, sse.now(), reply
+        return begun, sse.now(), reply
 
     def _wait_for_line(
         self, log: RunLog, log_from: int, patience_s: float, task: int | None

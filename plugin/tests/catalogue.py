@@ -29,6 +29,16 @@ SILENT = {
     *("__init__.py", "language.py", "options.py", "plan.py", "registration.py", "sentences.py"),
     "write_schemas.py",
     "contract.py",  # what is wrong with a directory made by hand is said in English
+    # and so is what a run's files disprove
+    *(
+        "closes.py",
+        "evidence.py",
+        "legs.py",
+        "recordings.py",
+        "prompts.py",
+        "requests.py",
+        "runs.py",
+    ),
     *("embedded_main.py", "guard.py", "launcher.py"),
 }
 PAGES = ("*.html", "*.jinja", "*.j2", "*.md")

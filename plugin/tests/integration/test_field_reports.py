@@ -17,6 +17,7 @@ from engines import Engine, vllm
 from scripted import Connection, Request, end_events, event, relay, role_event, serving, text_event
 
 from pytest_llm_latency import causes, relations
+from pytest_llm_latency.asked import CONTROL_TOKENS
 from pytest_llm_latency.client import Client, Deadlines
 from pytest_llm_latency.errors import StreamError
 from pytest_llm_latency.recording import End, Recording
@@ -26,7 +27,6 @@ from pytest_llm_latency.results import cancel_case, usable
 from pytest_llm_latency.server.ways import wait_for_url
 from pytest_llm_latency.slots import Poll, answer_of
 from pytest_llm_latency.sse import MESSAGES, Read
-from pytest_llm_latency.steps import CONTROL_TOKENS
 from pytest_llm_latency.timeline import Timeline, derive
 
 from .conftest import Run, summary

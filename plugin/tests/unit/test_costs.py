@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_llm_latency.client import Dialect
 from pytest_llm_latency.costs import Costs, planned
+from pytest_llm_latency.dialect import Dialect
 from pytest_llm_latency.errors import ConfigError
 from pytest_llm_latency.plan import Plan
 from pytest_llm_latency.recording import End, Recording, Request
