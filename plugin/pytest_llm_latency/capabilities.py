@@ -7,9 +7,7 @@ and does not know what the steps need.
 from __future__ import annotations
 
 import contextlib
-import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -18,18 +16,18 @@ from .client import Client, Dialect
 from .costs import LOOK_TOKENS
 from .errors import ServerError
 from .recording import Recording, Reply
-from .results import CAPABILITIES, is_offered, is_props, lists_models
+from .refusals import FIELDS, MAX_TOKENS_NAMES, Complaint, complaint_of, knows_the_chat
+from .results import CAPABILITIES, is_offered, is_props, listed_models
 from .slots import Answer, answer_of
 from .sse import CHAT
-from .timeline import derive
+from .timeline import Timeline, answer_limit, derive
 
 QUESTION = [{"role": "user", "content": "hi"}]
-MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
 _REFUSED = (400, 422)
-# What a server may refuse, tried one after another; a strict one refuses all that OpenAI's own
-# API does not know.
+_LOOKS_AT_MOST = 12
+# What a server may refuse without naming it, tried one after another; a strict one refuses all
+# that OpenAI's own API does not know.
 _WITHOUT: Sequence[tuple[str, ...]] = (
-    (),
     ("cache_prompt",),
     ("stream_options",),
     ("cache_prompt", "stream_options"),
@@ -71,6 +69,7 @@ class Capabilities:
             "models": list(self.models),
             "refused_fields": list(dialect.refused),
             "max_tokens_name": dialect.max_tokens_name,
+            "min_tokens": dialect.min_tokens,
             "api_path": dialect.api_path,
         }
 
@@ -101,6 +100,8 @@ class Capabilities:
         words += f"; not: {', '.join(missing)}" if missing else ""
         if self.dialect.refused:
             words += f"; refuses {', '.join(self.dialect.refused)}"
+        if self.dialect.min_tokens > 1:
+            words += f"; asked for {self.dialect.min_tokens} tokens or more"
         return words
 
 
@@ -158,10 +159,9 @@ def _models(client: Client) -> tuple[tuple[str, ...], str | None]:
     """The models, and the path of the API that lists them: ((), None) where none does."""
     for path in client.api_paths:
         reply = _ask(client, f"{path}/models")
-        if reply is not None and lists_models(reply):
-            names = [row.get("id") for row in reply.json()["data"] if isinstance(row, dict)]
-            known = (name for name in names if isinstance(name, str) and name and _is_text(name))
-            return tuple(known), path
+        names = listed_models(reply) if reply is not None else None
+        if names is not None:
+            return tuple(filter(_is_text, names)), path
     return (), None
 
 
@@ -190,67 +190,75 @@ def _counts_tokens(client: Client) -> bool:
 
 
 def _path_of_the_chat(client: Client) -> str:
-    """Of a server that lists no models: the first path that knows the chat."""
-    for path in client.api_paths[:-1]:
+    """Of a server that lists no models: the path that knows the chat the most surely; of several
+    alike the likeliest. A gateway may answer anything to a path that it does not know."""
+    best, found = 0, client.api_paths[0]
+    for path in client.api_paths:
         with contextlib.suppress(ServerError):
-            reply = client.post(path + CHAT, {"messages": [], "max_tokens": 1})
-            if reply.status not in (404, 405):
-                return path
-    return client.api_paths[-1]
+            reply = client.post(path + CHAT, client.dialect.body({"messages": [], "max_tokens": 1}))
+            if knows_the_chat(reply) > best:
+                best, found = knows_the_chat(reply), path
+    return found
 
 
-def _is_refusal(recording: Recording) -> bool:
+def _is_refusal(recording: Recording, timeline: Timeline) -> bool:
     """Whether a server refuses the form of a request: by the usual status, or by words that name
     one of the fields."""
     if recording.status in _REFUSED:
         return True
-    fields = (*_WITHOUT[-1], *MAX_TOKENS_NAMES)
-    named = any(name.encode() in recording.body for name in fields)
-    return named and derive(recording).error is not None
+    return timeline.error is not None and any(name.encode() in recording.body for name in FIELDS)
 
 
-def _refused_in(recording: Recording) -> str:
-    """The words of a refusal. FastAPI's repeat the whole request behind what they complain of."""
-    text = recording.body.decode("utf-8", "replace")
-    try:
-        details = json.loads(text)["detail"]
-        return " ".join(f"{one['loc'][-1]}: {one['msg']}" for one in details)
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return text
+def _without_what(complaint: Complaint, dialect: Dialect) -> Iterator[Dialect]:
+    """Dialects that may please a server which complains of this one: what it names, or guesses."""
+    renamed = dialect.max_tokens_name != MAX_TOKENS_NAMES[0]
+    if complaint.minimum is not None:
+        yield replace(dialect, min_tokens=complaint.minimum)
+    elif complaint.field in MAX_TOKENS_NAMES:
+        if not renamed:
+            yield replace(dialect, max_tokens_name=MAX_TOKENS_NAMES[1])
+    elif complaint.field is not None and complaint.field not in dialect.refused:
+        yield replace(dialect, refused=(*dialect.refused, complaint.field))
+    for refused in _WITHOUT:
+        more = [name for name in refused if name not in dialect.refused]
+        yield replace(dialect, refused=(*dialect.refused, *more))
 
 
-def _wants_model(words: str) -> bool:
-    return "model" in words and re.search("required|missing|must", words, re.I) is not None
+def _asked(client: Client, dialect: Dialect) -> tuple[Timeline, Dialect]:
+    """One short answer, and the dialect in which it was given. Where one is refused, what the
+    server complains of is left out; a change after which it complains of the same, or of the new
+    name, is undone. Where nothing helps, the dialect is the one before the guesses."""
+    origin = dialect  # what is changed
+    last: Complaint | None = None  # what is said of it
+    tried: list[Dialect] = []
+    while True:
+        tried.append(dialect)
+        recording = client.speaking(dialect).record(
+            QUESTION, LOOK_TOKENS, False, label=f"{CAPABILITIES}/stream-{len(tried)}"
+        )
+        timeline = derive(recording)
+        if not _is_refusal(recording, timeline):
+            return timeline, dialect
+        complaint = complaint_of(recording.body, answer_limit(recording.request.body))
+        if complaint.model and dialect.model is None:
+            return timeline, origin
+        if complaint.field == MAX_TOKENS_NAMES[1]:
+            origin = replace(origin, max_tokens_name=MAX_TOKENS_NAMES[0])
+        elif complaint != last:
+            origin, last = dialect, complaint
+        others = (one for one in _without_what(complaint, origin) if one not in tried)
+        following = next(others, None)
+        if following is None or len(tried) == _LOOKS_AT_MOST:
+            return timeline, origin
+        dialect = following
 
 
 def _with_stream(client: Client, found: Capabilities) -> Capabilities:
-    """What one short stream shows; asked again elsewhere where the API is not there, and without
-    what the server refuses."""
-    dialect, number = found.dialect, 0
+    """What one short stream shows."""
+    dialect = found.dialect
     if dialect.api_path is None:
-        dialect = replace(dialect, api_path=_path_of_the_chat(client))
-    guesses = iter(_WITHOUT[1:])
-    while True:
-        number += 1
-        recording = client.speaking(dialect).record(
-            QUESTION, LOOK_TOKENS, False, label=f"{CAPABILITIES}/stream-{number}"
-        )
-        if not _is_refusal(recording):
-            break
-        named = _refused_in(recording)
-        more = [name for name in _WITHOUT[-1] if name in named and name not in dialect.refused]
-        if MAX_TOKENS_NAMES[0] in named and dialect.max_tokens_name == MAX_TOKENS_NAMES[0]:
-            dialect = replace(dialect, max_tokens_name=MAX_TOKENS_NAMES[1])
-        elif more:  # one by one, as it complains of them
-            dialect = replace(dialect, refused=(*dialect.refused, *more))
-        elif _wants_model(named) and dialect.model is None:
-            break
-        else:  # it names none
-            guess = next(guesses, None)
-            if guess is None:
-                break
-            dialect = replace(dialect, refused=guess)
-    timeline = derive(recording)
+        dialect = replace(dialect, api_path=_path_of_the_chat(client.speaking(dialect)))
+    timeline, dialect = _asked(client, dialect)
     if timeline.error is not None:
         return replace(found, dialect=dialect, stream_error=timeline.error)
     return replace(

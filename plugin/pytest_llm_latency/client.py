@@ -433,23 +433,26 @@ class _TokenWatch:
 @dataclass(frozen=True)
 class Dialect:
     """How a server wants a chat request: `model` is named in it, `extra` fields are added,
-    `refused` ones left out, `max_tokens` goes by the name `max_tokens_name`; `api_path` is where
-    the API lies below the server's root ("/v1"; None: where its URL says)."""
+    `refused` ones left out, `max_tokens` goes by the name `max_tokens_name` and is `min_tokens` at
+    least; `api_path` is where the API lies below the server's root ("/v1"; None: where its URL
+    says)."""
 
     model: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     max_tokens_name: str = "max_tokens"
+    min_tokens: int = 1
     api_path: str | None = None
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The request's body in this server's words."""
-        named = {} if self.model is None else {"model": self.model}
-        return {
-            self.max_tokens_name if name == "max_tokens" else name: value
-            for name, value in {**body, **self.extra, **named}.items()
-            if name not in self.refused
-        }
+        wanted = {**body, **self.extra}
+        if self.model is not None:
+            wanted["model"] = self.model
+        if "max_tokens" in wanted:
+            max_tokens = max(wanted.pop("max_tokens"), self.min_tokens)
+            wanted[self.max_tokens_name] = max_tokens
+        return {name: value for name, value in wanted.items() if name not in self.refused}
 
 
 class _Watchdog:

@@ -218,7 +218,12 @@ class LiveSession(Session):
 
     def _plain_client(self, base_url: str, kind: Kind) -> Client:
         """One that keeps nothing, for a server of which nothing is known."""
-        return self._client(base_url, self._key_for(kind), headers=self.settings.headers)
+        return self._client(
+            base_url,
+            self._key_for(kind),
+            headers=self.settings.headers,
+            dialect=self._offers.dialect,
+        )
 
     def _client(self, base_url: str, api_key: str | None = None, **options: Any) -> Client:
         settings = self.settings

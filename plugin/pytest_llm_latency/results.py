@@ -888,10 +888,28 @@ def is_props(reply: Reply) -> bool:
     return isinstance(body, dict) and not PROPS_KEYS.isdisjoint(body)
 
 
+def listed_models(reply: Reply) -> list[str] | None:
+    """The names in a list of models: OpenAI's `data`, Ollama's `models`, Together's bare array;
+    None: it is no such list."""
+    body = reply.json()
+    if reply.status != 200:
+        return None
+    if isinstance(body, dict) and isinstance(body.get("data"), list):
+        return list(map(_model_name, filter(_model_name, body["data"])))
+    rows = body.get("models") if isinstance(body, dict) else body
+    named = isinstance(rows, list) and rows and all(map(_model_name, rows))
+    return list(map(_model_name, rows)) if named else None
+
+
+def _model_name(row: Any) -> str:
+    """ "" where it has none."""
+    names = [row.get(key) for key in ("id", "model", "name")] if isinstance(row, dict) else []
+    return next((name for name in names if isinstance(name, str) and name), "")
+
+
 def lists_models(reply: Reply) -> bool:
     """Whether an answer is a list of models."""
-    body = reply.json()
-    return reply.status == 200 and isinstance(body, dict) and isinstance(body.get("data"), list)
+    return listed_models(reply) is not None
 
 
 def is_close(name: str) -> bool:
