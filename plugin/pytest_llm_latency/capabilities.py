@@ -206,6 +206,8 @@ def _is_refusal(recording: Recording, timeline: Timeline) -> bool:
     one of the fields."""
     if recording.status in _REFUSED:
         return True
+    if timeline.limited is not None:
+        return False
     return timeline.error is not None and any(name.encode() in recording.body for name in FIELDS)
 
 

@@ -28,7 +28,7 @@ import urllib3
 import urllib3.connection
 import urllib3.connectionpool
 
-from . import sse
+from . import limits, sse
 from .arrivals import Response, UnreadableBody
 from .errors import ConfigError, ServerError
 from .recording import End, EndKind, Recording, Reply, Request
@@ -155,7 +155,8 @@ class Exchange:
 
     `close_at_ms` closes the connection at that moment, whatever the stream is doing;
     `close_on_token` right after the read with the first token (of text, or of reasoning).
-    `on_token` is called once, after that read. `closed_at` is the `sse.now()` of the close.
+    `on_token` is called once, after that read. `waits`: where a limit of the server refuses it,
+    it is sent again (see `send`). `closed_at` is the `sse.now()` of the close.
     """
 
     def __init__(
@@ -165,7 +166,11 @@ class Exchange:
         close_at_ms: float | None = None,
         close_on_token: bool = False,
         on_token: Callable[[], None] | None = None,
+        waits: bool = True,
     ) -> None:
+        self._waits = waits
+        self._waited = 0
+        self._pause_s: float | None = None
         self.recording: Recording | None = None
         self._close_on_token = close_on_token
         self._on_token = on_token
@@ -189,10 +194,24 @@ class Exchange:
         return self.recording
 
     def send(self, body: Mapping[str, Any]) -> Iterator[sse.Read]:
-        """POST `body`; yield every read. Never raises for what the server does: see `end`."""
+        """POST `body`; yield every read. Never raises for what the server does: see `end`. Where a
+        limit refuses it, wait as the server wants and ask again, with a clock of its own: what was
+        refused is no evidence."""
+        self._client.spend(self._client.dialect.body(body))
+        yield from self._send_once(body)
+        while self._pause_s is not None:
+            self._client.wait(self._label, self._pause_s)
+            self._waited += 1
+            self._stamps = _Stamps()
+            if self._token_seen is not None:
+                self._token_seen = _TokenWatch()
+            yield from self._send_once(body)
+        if self.recording is not None and self.recording.status != 200:
+            yield from self.recording.reads  # held until it was clear that it counts
+
+    def _send_once(self, body: Mapping[str, Any]) -> Iterator[sse.Read]:
         client, stamps = self._client, self._stamps
         full_body = client.dialect.body(body)
-        client.spend(full_body)
         path = client.api_path + sse.CHAT
         session, request, settings = _prepared(client, "POST", path, full_body, stamps)
         cpu_wait_before_ms = _cpu_wait_ms()
@@ -216,7 +235,8 @@ class Exchange:
             headers_ms = _since_ms(stamps.started)
             for read in self._reads(response):
                 reads.append(read)
-                yield read
+                if response.status_code == 200:
+                    yield read
             end = self._after_reads(reads, watchdog)
         except NETWORK_ERRORS as error:
             end = self._failure(_root(error, ambient), watchdog, response is not None)
@@ -249,7 +269,9 @@ class Exchange:
                 cpu_wait_ms=cpu_wait_ms,
                 clock_off_ms=_clock_off_ms(clocks_before, _clocks_s()),
             )
-            client.keep(self.recording)
+            self._pause_s = limits.pause_s(self.recording, self._waited) if self._waits else None
+            if self._pause_s is None:
+                client.keep(self.recording)
 
     def _reads(self, response: requests.Response) -> Iterator[sse.Read]:
         """The reads up to the end of the stream, the moment to close, or the byte limit."""
@@ -482,7 +504,8 @@ class Client:
     root, where /health lies, `api_paths` are where its API may lie below. `dialect` shapes
     every chat request, `headers` go with every request, `ca` is a file of certificates to trust
     instead of the system's. `keep` gets every recording of a streamed request, its label behind
-    `prefix`; `spend` is told of each before it is sent (and may raise); `jitter_ms` is what its
+    `prefix`; `spend` is told of each before it is sent (and may raise); `wait` waits
+    for a limit; `jitter_ms` is what its
     stamps are worth (see `stamps.py`)."""
 
     def __init__(
@@ -498,6 +521,7 @@ class Client:
         keep: Callable[[Recording], None] | None = None,
         prefix: str = "",
         spend: Callable[[Mapping[str, Any]], None] | None = None,
+        wait: Callable[[str, float], None] | None = None,
         jitter_ms: float = 0.0,
     ) -> None:
         self.base_url, self.api_paths = sse.api_places(base_url)
@@ -511,6 +535,7 @@ class Client:
         self.prefix = prefix
         self._keep = keep
         self._spend = spend
+        self._wait = wait
         self._numbers = itertools.count(1)
 
     @property
@@ -539,6 +564,13 @@ class Client:
         """Tell whoever watches the costs of a request that will be sent."""
         if self._spend is not None:
             self._spend(body)
+
+    def wait(self, label: str, seconds: float) -> None:
+        """Wait before a request that a limit has refused is sent again."""
+        if self._wait is not None:
+            self._wait(label, seconds)
+        else:
+            sse.pause(seconds)
 
     def shown(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Headers as evidence: without credentials, and without the values of one's own."""
@@ -649,6 +681,7 @@ class Client:
         label: str | None = None,
         close_at_ms: float | None = None,
         close_on_token: bool = False,
+        waits: bool = True,
     ) -> Recording:
         """Ask, read the stream to its end (or close it, see `Exchange`), return the recording.
 
@@ -656,7 +689,7 @@ class Client:
         """
         label = label or f"own/{next(self._numbers)}"
         body = sse.request_body(messages, max_tokens, cache_prompt)
-        return Exchange(self, label, close_at_ms, close_on_token).run(body)
+        return Exchange(self, label, close_at_ms, close_on_token, waits=waits).run(body)
 
     def stream(
         self,

@@ -18,13 +18,13 @@ from .artifacts import FILES, parse
 from .capabilities import Capabilities, look
 from .client import Client, Deadlines, Dialect
 from .costs import Costs, planned
-from .errors import ConfigError, LatencyError
+from .errors import ConfigError, LatencyError, RateLimited
 from .figures import FIGURES
 from .lab import LiveLab
 from .options import UPSTREAM_API_KEY_VARIABLE, Settings
 from .plan import Plan
 from .recording import Recording
-from .relations import Verdict
+from .relations import Verdict, rate_limited
 from .report import is_page
 from .report.inert import inert
 from .report.terminal import ProgressLine
@@ -70,6 +70,7 @@ class LiveSession(Session):
         self._server_line = ""
         self._stamps = measure_stamps()
         self._costs = costs
+        self._waits_s: list[float] = []  # what the server's limits made it wait
         self._patched_in: set[str] = set()  # the steps whose notes tell of a stopped clock
         self._offers = Capabilities(Dialect(settings.model, settings.body))
         self._behind_offers = Capabilities(Dialect(settings.upstream_model, settings.body))
@@ -234,9 +235,25 @@ class LiveSession(Session):
             deadlines=Deadlines(**settings.deadlines_s),
             max_bytes=settings.max_bytes,
             spend=self._costs.spend,
+            wait=self._wait,
             jitter_ms=self._stamps.jitter_ms if self._stamps else 0.0,
             **options,
         )
+
+    def _wait(self, label: str, seconds: float) -> None:
+        """Wait as a limit of the server wants it."""
+        step = label.partition("/")[0]
+        if not self._waits_s:
+            self.run.note(
+                step,
+                f"the server limits how often it is asked: waited {seconds:g} s and asked again, "
+                "and so on in this run; no wait is part of a time",
+            )
+        self._waits_s.append(seconds)
+        self.progress(
+            f"{step}, waiting {seconds:.0f} s, since the server limits how often it is asked"
+        )
+        sse.pause(seconds)
 
     def keep_compared(self, step: str, facts: Mapping[str, Any]) -> None:
         """Keep it in an entry of its own: a grading derives the step's verdicts without it."""
@@ -340,6 +357,11 @@ class LiveSession(Session):
         self.run.add_verdicts(step, [asdict(verdict) for verdict in verdicts])
         self.fail_or_skip(verdicts, self.compared(step, verdicts))
 
+    def limited(self, step: str, error: RateLimited) -> None:
+        """Keep that verdict, too."""
+        __tracebackhide__ = True
+        self.expect(step, [rate_limited(step, error)])
+
     def reported(self, step: str, report: pytest.TestReport) -> None:
         """Keep the outcome of a step's test."""
         super().reported(step, report)
@@ -365,6 +387,7 @@ class LiveSession(Session):
     def finish(self) -> str | None:
         """Write run.json a last time; give what went wrong."""
         self.run.facts["ended"] = True
+        self.run.facts["waits"] = {"times": len(self._waits_s), "seconds": sum(self._waits_s)}
         self.run.facts["costs"] = {"requests": self._costs.requests, "tokens": self._costs.tokens}
         try:
             self.run.save()

@@ -47,6 +47,7 @@ _AT_LEAST = re.compile(
     r"|\b(?:no|not) less than)(?: of| is| to|:)?\s*[`'\"]?(\d{1,6})\b",
     re.I,
 )
+_ABOVE = re.compile(r">|(?:greater|more) than", re.I)
 _TOO_SMALL = re.compile(
     r"below[ _]min|limit was reached|too (?:small|low)|higher (?:value|max|limit)|increase", re.I
 )
@@ -82,8 +83,7 @@ def _minimum(words: str, max_tokens: int) -> int | None:
     if _LIMIT.search(words) is None:
         return None
     for how, number in _AT_LEAST.findall(words):
-        above = how == ">" or how.lower() in ("greater than", "more than")
-        minimum = int(number) + above
+        minimum = int(number) + (_ABOVE.fullmatch(how) is not None)
         if minimum > max_tokens:
             return minimum
     if _TOO_SMALL.search(words) is None:

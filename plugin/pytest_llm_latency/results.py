@@ -26,7 +26,7 @@ from .artifacts import (
     TtftRun,
 )
 from .decision import RATIO, ROUNDS_AT_MOST, Decision, decide_pairs
-from .errors import ArtifactError, ConfigError, StreamError
+from .errors import ArtifactError, ConfigError, RateLimited, StreamError
 from .plan import salt_of
 from .recording import Recording, Reply
 from .sentences import Rule
@@ -108,6 +108,7 @@ def usable(recording: Recording) -> Timeline:
     timeline = derive(recording)
     if recording.status == 400:
         _raise_if_too_long(recording)
+    _raise_if_limited(timeline)
     if timeline.error is not None:
         raise StreamError(f"{recording.label}: {timeline.error}")
     if timeline.cut_short:
@@ -123,6 +124,11 @@ def usable(recording: Recording) -> Timeline:
             f"{hint if timeline.reasoning is not None else ''}"
         )
     return timeline
+
+
+def _raise_if_limited(timeline: Timeline) -> None:
+    if timeline.limited is not None:
+        raise RateLimited(timeline.limited)
 
 
 def _raise_if_too_long(recording: Recording) -> None:
@@ -655,6 +661,7 @@ def cancel_case(
     beside = beside or {}
     one_token_ms = _one_token_ms(beside)
     timeline = derive(recording)
+    _raise_if_limited(timeline)
     if timeline.error is not None:
         raise StreamError(f"{recording.label}: {timeline.error}")
     polls = [
@@ -864,6 +871,7 @@ def cancel_result(
         in_time.sort(key=lambda case: (case.stop == "unknown", case.phase == "prefill"))
         contract = in_time[0] if in_time else contract
     watched, unwatched = watched_by(recordings)
+    _raise_if_limited(derive(_leg(recordings, CANCEL_NEXT)))
     return CancelResult(
         cancel=Cancel(
             contract.max_tokens,
@@ -897,8 +905,9 @@ def listed_models(reply: Reply) -> list[str] | None:
     if isinstance(body, dict) and isinstance(body.get("data"), list):
         return list(map(_model_name, filter(_model_name, body["data"])))
     rows = body.get("models") if isinstance(body, dict) else body
-    named = isinstance(rows, list) and rows and all(map(_model_name, rows))
-    return list(map(_model_name, rows)) if named else None
+    if not isinstance(rows, list) or not rows or not all(map(_model_name, rows)):
+        return None
+    return list(map(_model_name, rows))
 
 
 def _model_name(row: Any) -> str:

@@ -200,15 +200,15 @@ class RunDirectory:
         self._index["failures"].pop(step, None)
         self._index["steps"][step] = self._ours[step]
 
-    def fail_step(self, step: str, error: str) -> None:
+    def fail_step(self, step: str, error: str, limited: bool = False) -> None:
         """Keep what was recorded of a step that could not be measured beside what an earlier
-        run left of it."""
+        run left of it; `limited`: because the server limits how often it is asked."""
         self._staged.pop(step)
         failed = self.path / EVIDENCE / f"{step}.failed"
         shutil.rmtree(failed, ignore_errors=True)
         if (self.path / self._staging(step)).exists():
             (self.path / self._staging(step)).rename(failed)
-        self._ours[step]["error"] = error
+        self._ours[step] |= {"error": error, "rate_limited": limited}
         self._index["failures"][step] = self._ours[step]
 
     def finish_step(self, step: str, **fields: Any) -> None:

@@ -706,7 +706,8 @@ def _two_at_once(bench: Bench) -> Legs:
 
 
 def _ask_one_token(bench: Bench, name: str) -> Recording:
-    return bench.client.record(ONE_TOKEN_QUESTION, 1, True, label=f"cancel/{name}")
+    # Its moment is what tells: one that a limit puts off would tell of another.
+    return bench.client.record(ONE_TOKEN_QUESTION, 1, True, label=f"cancel/{name}", waits=False)
 
 
 def _long_prompt(bench: Bench) -> Messages:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import sse
+from . import limits, sse
 from .recording import READING, Recording
 from .sentences import Rule, first_end
 from .thoughts import thought_in
@@ -51,7 +51,8 @@ class Timeline:
     `reasoning_field` is the name under which reasoning came, None: none did. `repeats`: every
     delta held all text so far. `unended` is the start of the last event, which no blank line
     ended; `no_blank_lines`: none did. `clock_off_ms`: how far another clock of the system
-    disagreed with ours over this request, 0: it did not.
+    disagreed with ours over this request, 0: it did not. `limited`: what to tell of a limit
+    that refused the request, None: none did.
     `timings` and `usage` are the last the server sent, empty if none. `error` is the server's
     words for a failure, or ours for bytes that are no answer. `total_ms` is the last read (the one
     with `[DONE]`, where it came); None: nothing came. `connect_ms` is what opening the connection
@@ -82,6 +83,7 @@ class Timeline:
     clock_off_ms: float = 0.0
     unended: str | None = None
     no_blank_lines: bool = False
+    limited: str | None = None
 
     @property
     def sent(self) -> tuple[Piece, ...]:
@@ -326,6 +328,7 @@ def derive(recording: Recording) -> Timeline:
         repeats=sse.repeats(texts),
         unended=None if unended is None else unended[:80],
         no_blank_lines=no_blank_lines,
+        limited=limits.words(recording),
     )
 
 

@@ -13,7 +13,7 @@ PACKAGE = Path(pytest_llm_latency.__file__).parent
 
 # Each module may import what stands before it, and `server` what its row says.
 ORDER = [
-    "errors", "language", "sse", "arrivals", "sentences", "recording", "refusals", "thoughts", "timeline", "heaps", "held", "speech", "artifacts", "slots", "serverlog", "plan", "decision", "results", "budget", "numbers",
+    "errors", "language", "sse", "arrivals", "sentences", "recording", "refusals", "limits", "thoughts", "timeline", "heaps", "held", "speech", "artifacts", "slots", "serverlog", "plan", "decision", "results", "budget", "numbers",
     "causes", "relations", "figures", "baseline", "kb", "client", "costs", "capabilities", "stamps", "rundir", "server", "steps", "lab", "contract", "grade", "compared",
     "options", "registration", "items", "report", "session", "live", "targets", "hooks", "plugin", "write_schemas",
 ]  # fmt: skip
