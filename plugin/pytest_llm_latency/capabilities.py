@@ -259,7 +259,7 @@ def _with_stream(client: Client, found: Capabilities) -> Capabilities:
     """What one short stream shows."""
     dialect = found.dialect
     if dialect.api_path is None:
-        dialect = replace(dialect, api_path=_path_of_the_chat(client.speaking(dialect)))
+        dialect = replace(dialect, api_path=_path_of_the_chat(client))
     timeline, dialect = _asked(client, dialect)
     if timeline.error is not None:
         return replace(found, dialect=dialect, stream_error=timeline.error)

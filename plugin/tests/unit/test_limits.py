@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from typing import Any
@@ -117,6 +118,15 @@ def test_a_refusal_leaves_nothing_for_the_reader_of_tokens() -> None:
     assert exchange.recording.end.kind == "closed"
     assert len(derive(exchange.recording).pieces) == 1
     assert not any(b"overloaded" in read.data for read in reads)
+
+
+def test_a_server_that_goes_meanwhile_cannot_be_connected_to() -> None:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(serving(limiting(1)))
+        client = Client(server.base_url, wait=lambda *_: stack.close())
+        recording = client.record(HELLO, label="a/b")
+    assert (recording.status, recording.connect_ms) == (None, None)
+    assert recording.end.detail.startswith("cannot connect")
 
 
 def test_who_must_not_wait_does_not() -> None:

@@ -168,6 +168,13 @@ def test_where_nothing_helps_nothing_is_left_out() -> None:
         assert len(engine.bodies) <= 12
 
 
+def test_a_limit_is_no_refusal_of_a_field() -> None:
+    words = {"error": {"message": "insufficient_quota: lower max_tokens or cache_prompt"}}
+    found, engine = looked(lambda body: words, "429 X")
+    assert found.dialect == Dialect("small", api_path="/v1")
+    assert len(engine.bodies) == 1
+
+
 # --- lists of models, and the path ---
 
 LISTS: dict[str, Any] = {
@@ -243,7 +250,7 @@ def test_where_no_path_knows_the_chat_the_likeliest_is_named() -> None:
     ("status", "body", "surely"),
     [
         (404, '{"detail": "Not Found"}', 0),
-        (404, '{"error": "no such path: /v1/models/x"}', 0),
+        (404, '{"error": "no such path: /v1/model/x"}', 0),
         (404, '{"error": {"message": "The model `x` does not exist"}}', 2),
         (422, "missing field `messages`", 2),
         (400, "{}", 1),
