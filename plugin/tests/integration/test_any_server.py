@@ -642,3 +642,22 @@ def test_a_limit_that_is_not_waited_for_proves_nothing(
         "--llm-grade=voice/llm", "--llm-inconclusive=skip", "-k", "ttft", own_server=False
     )
     skipped.assert_outcomes(skipped=1, deselected=7)
+
+
+def test_a_limit_after_the_closes_is_no_suffering(lab: Run) -> None:
+    engine = vllm()
+
+    def script(connection: Connection, request: Request) -> None:
+        body = request.body or {}
+        if body.get("max_tokens") == 16 and "patient" in body["messages"][-1]["content"]:
+            connection.send(
+                "HTTP/1.1 429 X\r\nRetry-After: 3600\r\nConnection: close\r\n\r\nslow down"
+            )
+        else:
+            engine.script(connection, request)
+
+    with serving(script) as server:
+        result = lab(f"--llm-url={server.base_url}", "-k", "cancel", own_server=False)
+    result.assert_outcomes(failed=1, deselected=7)
+    assert "cause rate-limited" in summary(result)
+    assert "next-request-suffers" not in summary(result)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from scripted import Connection, Request, Script, end_events, serving, text_event
 
-from pytest_llm_latency import limits, relations
+from pytest_llm_latency import limits, relations, steps
 from pytest_llm_latency.client import Client, Exchange
 from pytest_llm_latency.costs import Costs
 from pytest_llm_latency.errors import RateLimited
@@ -132,6 +133,13 @@ def test_a_server_that_goes_meanwhile_cannot_be_connected_to() -> None:
 def test_who_must_not_wait_does_not() -> None:
     with serving(limiting(1)) as server:
         recording = Client(server.base_url).record(HELLO, label="a/b", waits=False)
+    assert (recording.status, len(server.requests)) == (429, 1)
+
+
+def test_a_request_whose_moment_tells_does_not_wait() -> None:
+    with serving(limiting(1)) as server:
+        bench: Any = SimpleNamespace(client=Client(server.base_url))
+        recording = steps._ask_one_token(bench, "after-close-at")
     assert (recording.status, len(server.requests)) == (429, 1)
 
 
