@@ -14,10 +14,11 @@ from urllib.parse import urlencode
 
 from .asked import HI, LOOK_TOKENS
 from .client import Client
-from .dialect import Dialect, after, guesses, told_by
+from .dialect import Asking, Dialect, told_by
 from .errors import ServerError
 from .recording import Reply
-from .results import CAPABILITIES, is_offered, is_props, lists_models
+from .refusals import knows_the_chat
+from .results import CAPABILITIES, is_offered, is_props, listed_models
 from .slots import Answer, answer_of
 from .sse import CHAT, shown_words
 
@@ -62,6 +63,7 @@ class Capabilities:
             "models": models,
             "refused_fields": list(dialect.refused),
             "max_tokens_name": dialect.max_tokens_name,
+            "min_tokens": dialect.min_tokens,
             "api_path": dialect.api_path,
         }
 
@@ -92,6 +94,8 @@ class Capabilities:
         words += f"; not: {', '.join(missing)}" if missing else ""
         if self.dialect.refused:
             words += f"; refuses {', '.join(self.dialect.refused)}"
+        if self.dialect.min_tokens > 1:
+            words += f"; asked for {self.dialect.min_tokens} tokens or more"
         return words
 
 
@@ -149,10 +153,9 @@ def _models(client: Client) -> tuple[tuple[str, ...], str | None]:
     """The models, and the path of the API that lists them: ((), None) where none does."""
     for path in client.api_paths:
         reply = _ask(client, f"{path}/models")
-        if reply is not None and lists_models(reply):
-            names = [row.get("id") for row in reply.json()["data"] if isinstance(row, dict)]
-            known = (name for name in names if isinstance(name, str) and name and _is_text(name))
-            return tuple(known), path
+        names = listed_models(reply) if reply is not None else None
+        if names is not None:
+            return tuple(filter(_is_text, names)), path
     return (), None
 
 
@@ -181,29 +184,26 @@ def _counts_tokens(client: Client) -> bool:
 
 
 def _path_of_the_chat(client: Client) -> str:
-    """Of a server that lists no models: the first path that knows the chat."""
-    for path in client.api_paths[:-1]:
+    """Of a server that lists no models: the path that knows the chat the most surely; of several
+    alike the likeliest. A gateway may answer anything to a path that it does not know."""
+    best, found = 0, client.api_paths[0]
+    for path in client.api_paths:
         with contextlib.suppress(ServerError):
-            reply = client.post(path + CHAT, {"messages": [], "max_tokens": 1})
-            if reply.status not in (404, 405):
-                return path
-    return client.api_paths[-1]
+            reply = client.post(path + CHAT, client.dialect.body({"messages": [], "max_tokens": 1}))
+            if knows_the_chat(reply) > best:
+                best, found = knows_the_chat(reply), path
+    return found
 
 
 def _with_stream(client: Client, found: Capabilities) -> Capabilities:
-    """What one short stream shows; asked again elsewhere where the API is not there, and without
-    what the server refuses."""
-    dialect, number = found.dialect, 0
+    """What one short stream shows."""
+    dialect = found.dialect
     if dialect.api_path is None:
         dialect = replace(dialect, api_path=_path_of_the_chat(client))
-    left = guesses()
+    asking = Asking(dialect)
     while True:
-        number += 1
-        recording = client.speaking(dialect).record(
-            HI, LOOK_TOKENS, False, label=f"{CAPABILITIES}/stream-{number}"
+        recording = client.speaking(asking.dialect).record(
+            HI, LOOK_TOKENS, False, label=f"{CAPABILITIES}/stream-{asking.number}"
         )
-        other = after(dialect, recording, left)
-        if other is None:
-            break
-        dialect = other
-    return replace(found, dialect=dialect, **told_by(recording))
+        if not asking.goes_on_after(recording):
+            return replace(found, dialect=asking.dialect, **told_by(recording))

@@ -190,7 +190,9 @@ def held_back(timeline: Timeline) -> Cause | None:
 
 
 def unusable(timeline: Timeline) -> Cause | None:
-    """The stream itself failed."""
+    """The stream itself failed, or a limit let none begin."""
+    if timeline.limited is not None:
+        return Cause("rate-limited", timeline.limited)
     if timeline.error is not None:
         code = "no-blank-lines" if timeline.no_blank_lines else "stream-error"
         return Cause(code, timeline.error)

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 
-from . import sse
+from . import limits, sse
 from .arrivals import UnreadableBody, whole
 from .connections import Adapter, Stamps, Watchdog
 from .dialect import Dialect
@@ -40,7 +40,7 @@ from .secrecy import (
     secrets_of_headers,
     secrets_of_key,
 )
-from .timeline import Timeline, derive
+from .timeline import Timeline, derive, is_answered
 
 # What no honest server meets, and what keeps this process small, whatever a server sends: bytes of
 # the answer to a plain question (of a streamed one: --llm-max-bytes), and returns of recv.
@@ -83,7 +83,8 @@ class Exchange:
 
     `close_at_ms` closes the connection at that moment, whatever the stream is doing;
     `close_on_token` right after the read with the first token (of text, or of reasoning).
-    `on_token` is called once, after that read. `closed_at` is the `sse.now()` of the close.
+    `on_token` is called once, after that read. `waits`: where a limit of the server refuses it,
+    it is sent again (see `send`). `closed_at` is the `sse.now()` of the close.
     """
 
     def __init__(
@@ -93,7 +94,11 @@ class Exchange:
         close_at_ms: float | None = None,
         close_on_token: bool = False,
         on_token: Callable[[], None] | None = None,
+        waits: bool = True,
     ) -> None:
+        self._waits = waits
+        self._waited = 0
+        self._pause_s: float | None = None
         self.recording: Recording | None = None
         self._close_on_token = close_on_token
         self._on_token = on_token
@@ -117,10 +122,24 @@ class Exchange:
         return self.recording
 
     def send(self, body: Mapping[str, Any]) -> Iterator[sse.Read]:
-        """POST `body`; yield every read. Never raises for what the server does: see `end`."""
+        """POST `body`; yield every read. Never raises for what the server does: see `end`. Where a
+        limit refuses it, wait as the server wants and ask again, with a clock of its own: what was
+        refused is no evidence."""
+        self._client.spend(self._client.dialect.body(body))
+        yield from self._send_once(body)
+        while self._pause_s is not None:
+            self._client.wait(self._label, self._pause_s)
+            self._waited += 1
+            self._stamps = Stamps()
+            if self._token_seen is not None:
+                self._token_seen = _TokenWatch()
+            yield from self._send_once(body)
+        if self.recording is not None and not is_answered(self.recording):
+            yield from self.recording.reads  # held until it was clear that it counts
+
+    def _send_once(self, body: Mapping[str, Any]) -> Iterator[sse.Read]:
         client, stamps = self._client, self._stamps
         full_body = client.dialect.body(body)
-        client.spend(full_body)
         self._limit = client.room()
         path = client.api_path + sse.CHAT
         adapter, request, settings = _prepared(client, "POST", path, full_body, stamps)
@@ -146,7 +165,8 @@ class Exchange:
             headers_ms = _since_ms(stamps.started)
             for read in self._reads():
                 reads.append(read)
-                yield read
+                if 200 <= response.status_code < 300:
+                    yield read
             end = self._after_reads(reads, watchdog)
         except NETWORK_ERRORS as error:
             end = self._failure(_root(error, ambient), watchdog, response is not None)
@@ -186,7 +206,9 @@ class Exchange:
             )
             read = None  # no local of this frame shows what is starred
             reads.clear()
-            client.keep(self.recording)
+            self._pause_s = limits.pause_s(self.recording, self._waited) if self._waits else None
+            if self._pause_s is None:
+                client.keep(self.recording)
 
     def _reads(self) -> Iterator[sse.Read]:
         """The reads up to the end of the stream, the moment to close, or a limit."""
@@ -387,9 +409,9 @@ class Client:
     root, where /health lies, `api_paths` are where its API may lie below. `dialect` shapes
     every chat request, `headers` go with every request, `ca` is a file of certificates to trust
     instead of the system's. `keep` gets every recording of a streamed request, its label behind
-    `prefix`; `spend` is told of each before it is sent (and may raise); `jitter_ms` is what its
-    stamps are worth (see `stamps.py`). `mask` stars what no file may hold; left out, the key and
-    the values of `headers`."""
+    `prefix`; `spend` is told of each before it is sent (and may raise); `wait` waits for a limit;
+    `jitter_ms` is what its stamps are worth (see `stamps.py`). `mask` stars what no file may hold;
+    left out, the key and the values of `headers`."""
 
     def __init__(
         self,
@@ -404,6 +426,7 @@ class Client:
         keep: Callable[[Recording], None] | None = None,
         prefix: str = "",
         spend: Callable[[Mapping[str, Any]], None] | None = None,
+        wait: Callable[[str, float], None] | None = None,
         jitter_ms: float = 0.0,
         mask: Mask | None = None,
     ) -> None:
@@ -425,6 +448,7 @@ class Client:
         self.prefix = prefix
         self._keep = keep
         self._spend = spend
+        self._wait = wait
         self._numbers = itertools.count(1)
         self._kept_bytes: list[int] | None = None  # of the answers of a step; None: not bounded
 
@@ -467,6 +491,13 @@ class Client:
         """Tell whoever watches the costs of a request that will be sent."""
         if self._spend is not None:
             self._spend(body)
+
+    def wait(self, label: str, seconds: float) -> None:
+        """Wait before a request that a limit has refused is sent again."""
+        if self._wait is not None:
+            self._wait(label, seconds)
+        else:
+            sse.pause(seconds)
 
     def shown(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Headers as evidence: without credentials, and without the values of one's own."""
@@ -566,6 +597,7 @@ class Client:
         label: str | None = None,
         close_at_ms: float | None = None,
         close_on_token: bool = False,
+        waits: bool = True,
     ) -> Recording:
         """Ask, read the stream to its end (or close it, see `Exchange`), return the recording.
 
@@ -573,7 +605,7 @@ class Client:
         """
         label = label or f"own/{next(self._numbers)}"
         body = sse.request_body(messages, max_tokens, cache_prompt)
-        return Exchange(self, label, close_at_ms, close_on_token).run(body)
+        return Exchange(self, label, close_at_ms, close_on_token, waits=waits).run(body)
 
     def stream(
         self,

@@ -23,6 +23,10 @@ class StreamError(LatencyError):
     """An answer's stream cannot be used: error inside it, cut short, without text."""
 
 
+class RateLimited(StreamError):
+    """The server limits how often it is asked, which proves nothing about its streams."""
+
+
 class ArtifactError(LatencyError):
     """An artifact could not be written, or does not hold what it must."""
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 
 from . import artifacts, contract, relations, results, sse
 from .artifacts import CHUNKS, Chunk, check, dump, parse, report_of
-from .errors import ArtifactError, LatencyError, NotDoneYet, StreamError
+from .errors import ArtifactError, LatencyError, NotDoneYet, RateLimited, StreamError
 from .files import Directory
 from .proof.closes import order_of_closes
 from .proof.evidence import Evidence
@@ -238,6 +238,9 @@ class GradedLab:
         """Raise NotDoneYet where a directory made by hand has nothing of a step, ArtifactError with
         a hint where a file has another name."""
         if self.index is not None:
+            failure = self.index.failures().get(step, {})
+            if failure.get("rate_limited") is True:
+                raise RateLimited(str(failure.get("error")))
             return
         names = contract.FILES_OF[step]
         near = {name: self._files.near(name) for name in names if not self._files.exists(name)}

@@ -6,12 +6,13 @@ They pass on what pytest says, and know nothing of servers.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Generator
 
 import pytest
 
-from .errors import LatencyError, NotDoneYet
+from .errors import LatencyError, NotDoneYet, RateLimited
 from .language import Language
 from .options import language_of
 from .report.inert import inert_block
@@ -20,18 +21,26 @@ from .signals import ending_as_by_ctrl_c
 from .targets import Targets, send_to_controller
 
 
-def _in_words(language: Language) -> Generator[None, object, object]:
-    """Let the hook run; an error of ours becomes a failure with its sentence alone.
+def _in_words(
+    language: Language, judge: Callable[[RateLimited], None] | None = None
+) -> Generator[None, object, object]:
+    """Let the hook run; an error of ours becomes a failure with its sentence alone, or what `judge`
+    makes of it.
 
     It is raised outside of the handler: pytest would show both, one "during" the other.
     """
+    __tracebackhide__ = True
     try:
         return (yield)
     except LatencyError as error:
-        words, begun = language.say(str(error)), not isinstance(error, NotDoneYet)
-    if begun:
-        pytest.fail(inert_block(words), pytrace=False)
-    pytest.skip(inert_block(words))
+        failure = error
+    if judge is not None and isinstance(failure, RateLimited):
+        judge(failure)
+        return None
+    words = inert_block(language.say(str(failure)))
+    if isinstance(failure, NotDoneYet):
+        pytest.skip(words)
+    pytest.fail(words, pytrace=False)
 
 
 class MeasuringHooks:
@@ -63,9 +72,10 @@ class MeasuringHooks:
         return (yield from _in_words(self._language))
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self) -> Generator[None, object, object]:
-        """The same for the test itself."""
-        return (yield from _in_words(self._language))
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """The same for the test itself; a limit that refused its requests is a verdict."""
+        judge = functools.partial(self._targets.limited, item) if self._measures(item) else None
+        return (yield from _in_words(self._language, judge))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self) -> Generator[None, object, object]:

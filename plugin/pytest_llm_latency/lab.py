@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from . import artifacts, sse, steps
 from .artifacts import Report, dump, parse, report_of
-from .errors import LatencyError, StreamError
+from .errors import LatencyError, RateLimited, StreamError
 from .relations import upstream_words
 from .results import (
     UPSTREAM,
@@ -79,7 +79,7 @@ class LiveLab:
             except LatencyError as failure:
                 error = self._told_apart(step, failure)
                 self._results[step] = error
-                self._run.fail_step(step, str(error))
+                self._run.fail_step(step, str(error), isinstance(error, RateLimited))
             except BaseException as error:  # a timeout, Ctrl-C: told in run.json, and passed on
                 words = "interrupted" if isinstance(error, KeyboardInterrupt) else repr(error)
                 with contextlib.suppress(LatencyError):  # what ends the run is to be told
@@ -201,7 +201,7 @@ class LiveLab:
 
     def _told_apart(self, step: str, error: LatencyError) -> LatencyError:
         """A stream that could not be used: can the server behind's?"""
-        if not isinstance(error, StreamError):
+        if not isinstance(error, StreamError) or isinstance(error, RateLimited):
             return error
         try:
             words = WORKS_BEHIND if self.upstream(step) is not None else None

@@ -19,13 +19,13 @@ from .capabilities import Capabilities, look
 from .client import Client, Deadlines
 from .costs import Costs, planned
 from .dialect import Dialect
-from .errors import ArtifactError, ConfigError, LatencyError
+from .errors import ArtifactError, ConfigError, LatencyError, RateLimited
 from .figures import FIGURES
 from .lab import LiveLab
 from .options import UPSTREAM_API_KEY_VARIABLE, Settings
 from .plan import Plan
 from .recording import Recording
-from .relations import Verdict
+from .relations import Verdict, rate_limited
 from .report import is_page
 from .report.inert import inert
 from .report.terminal import ProgressLine
@@ -72,6 +72,7 @@ class LiveSession(Session):
         self._stamps = measure_stamps()
         self._costs = costs
         self._masked_told = False
+        self._waits_s: list[float] = []  # what the server's limits made it wait
         self._patched_in: set[str] = set()  # the steps whose notes tell of a stopped clock
         self._offers = Capabilities(Dialect(settings.model, settings.body))
         self._behind_offers = Capabilities(Dialect(settings.upstream_model, settings.body))
@@ -225,7 +226,12 @@ class LiveSession(Session):
 
     def _plain_client(self, base_url: str, kind: Kind) -> Client:
         """One that keeps nothing, for a server of which nothing is known."""
-        return self._client(base_url, self._key_for(kind), headers=self.settings.headers)
+        return self._client(
+            base_url,
+            self._key_for(kind),
+            headers=self.settings.headers,
+            dialect=self._offers.dialect,
+        )
 
     def _client(self, base_url: str, api_key: str | None = None, **options: Any) -> Client:
         settings = self.settings
@@ -236,10 +242,26 @@ class LiveSession(Session):
             deadlines=Deadlines(**settings.deadlines_s),
             max_bytes=settings.max_bytes,
             spend=self._costs.spend,
+            wait=self._wait,
             jitter_ms=self._stamps.jitter_ms if self._stamps else 0.0,
             mask=self.mask,
             **options,
         )
+
+    def _wait(self, label: str, seconds: float) -> None:
+        """Wait as a limit of the server wants it."""
+        step = label.partition("/")[0]
+        if not self._waits_s:
+            self.run.note(
+                step,
+                f"the server limits how often it is asked: waited {seconds:g} s and asked again, "
+                "and so on in this run; no wait is part of a time",
+            )
+        self._waits_s.append(seconds)
+        self.progress(
+            f"{step}, waiting {seconds:.0f} s, since the server limits how often it is asked"
+        )
+        sse.pause(seconds)
 
     def keep_compared(self, step: str, facts: Mapping[str, Any]) -> None:
         """Keep it in an entry of its own: a grading derives the step's verdicts without it."""
@@ -354,6 +376,11 @@ class LiveSession(Session):
         self.run.add_verdicts(step, [asdict(verdict) for verdict in verdicts])
         self.fail_or_skip(verdicts, self.compared(step, verdicts))
 
+    def limited(self, step: str, error: RateLimited) -> None:
+        """Keep that verdict, too."""
+        __tracebackhide__ = True
+        self.expect(step, [rate_limited(step, error)])
+
     def reported(self, step: str, report: pytest.TestReport) -> None:
         """Keep the outcome of a step's test."""
         super().reported(step, report)
@@ -383,6 +410,7 @@ class LiveSession(Session):
     def finish(self) -> str | None:
         """Write run.json a last time; give what went wrong."""
         self.run.facts["ended"] = True
+        self.run.facts["waits"] = {"times": len(self._waits_s), "seconds": sum(self._waits_s)}
         self.run.facts["costs"] = {"requests": self._costs.requests, "tokens": self._costs.tokens}
         try:
             self.run.save()

@@ -187,7 +187,10 @@ def _url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or not usable:
         raise ValueError(form)
     if parts.query or parts.fragment:
-        raise ValueError("a URL without ? and #")
+        # Azure's of before needs a query with every request; its API of today needs none.
+        host = parts.netloc.rpartition("@")[2]
+        azure = f"; of Azure: {parts.scheme}://{host}/openai/v1, the deployment as --llm-model"
+        raise ValueError("a URL without ? and #" + (azure if "/deployments/" in text else ""))
     if parts.username or parts.password:
         raise ValueError("a URL without a password in it; give a key with LLM_API_KEY")
     return text.rstrip("/")

@@ -18,7 +18,7 @@ from . import causes, sse
 from .artifacts import Chunk, PrefillRow, Props, Ttft, check
 from .causes import Cause
 from .decision import Decision, confirms
-from .errors import ArtifactError, LatencyError, ServerError, StreamError
+from .errors import ArtifactError, LatencyError, RateLimited, ServerError, StreamError
 from .recording import Reply
 from .results import (
     CACHE_COLD,
@@ -101,7 +101,7 @@ def _verdict(
 
 def _outcome(cause: Cause) -> Outcome:
     """Where this reader itself was late, or cannot tell, nothing is proven."""
-    unproven = ("reader-behind", "within-jitter", "only-reasoning", "clock-off")
+    unproven = ("reader-behind", "within-jitter", "only-reasoning", "clock-off", "rate-limited")
     return "inconclusive" if cause.code in unproven else "broken"
 
 
@@ -126,7 +126,7 @@ def ttft_below_total(timeline: Timeline, step: str = "own") -> Verdict:
     relation = "ttft < total"
     cause = causes.unusable(timeline)
     if cause is not None:
-        return Verdict(step, relation, "broken", "no whole answer", cause)
+        return Verdict(step, relation, _outcome(cause), "no whole answer", cause)
     ttft, total = timeline.ttft_ms, timeline.total_ms
     numbers = f"ttft {milliseconds(ttft)}, total {milliseconds(total)}"
     if ttft is None or total is None:
@@ -194,7 +194,7 @@ def _pair(
     for timeline in pair:
         failed = causes.unusable(timeline)
         if failed is not None:
-            return Verdict(step, relation, "broken", numbers, failed)
+            return Verdict(step, relation, _outcome(failed), numbers, failed)
     if cause is None and any(timeline.prompt_n is None for timeline in pair):
         return Verdict(step, relation, "inconclusive", numbers, causes.ONE_PAIR)
     return _verdict(step, relation, cause is None, numbers, cause)
@@ -262,12 +262,13 @@ def sse_stream(result: SseResult) -> list[Verdict]:
     """Step 2: the stream ended well, and the pieces are the raw file's."""
     timeline = result.timeline
     ending = "[DONE]" if timeline.done else f"finish_reason {timeline.finish_reason!r}, no [DONE]"
-    ended = _verdict(
+    failed = causes.unusable(timeline)
+    ended = Verdict(
         "sse",
         "the stream has its end",
-        causes.unusable(timeline) is None,
+        "holds" if failed is None else _outcome(failed),
         f"{len(timeline.sent)} pieces, {ending}",
-        causes.unusable(timeline),
+        failed,
     )
     pieces = [pieces_are_raw_content(result.raw, result.chunks), times_never_fall(result.chunks)]
     if not (result.chunks or timeline.sent) and result.timed and ended.cause is not None:
@@ -957,7 +958,7 @@ def told_apart(verdicts: Sequence[Verdict], behind: Sequence[Verdict] | str) -> 
 
 def upstream_words(error: LatencyError) -> str:
     """Why there are no verdicts on the server behind: it fails, or it could not be asked."""
-    if isinstance(error, (StreamError, ServerError)):
+    if isinstance(error, (StreamError, ServerError)) and not isinstance(error, RateLimited):
         return f"The server behind, asked directly, fails, too: {error}"
     return f"The server behind could not be measured: {error}"
 
@@ -980,6 +981,12 @@ def _who(verdict: Verdict, beside: Sequence[Verdict], behind: Sequence[Verdict])
                 "what stands between is not to blame"
             )
     return "At the server behind it could not be told"
+
+
+def rate_limited(step: str, error: RateLimited) -> Verdict:
+    """A step whose requests a limit refused: it proves nothing."""
+    cause = Cause("rate-limited", str(error))
+    return Verdict(step, "the step can be measured", _outcome(cause), "refused by a limit", cause)
 
 
 # --- what only files can show ---

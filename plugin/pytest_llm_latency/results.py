@@ -25,7 +25,7 @@ from .artifacts import (
     TtftRun,
 )
 from .decision import RATIO, ROUNDS_AT_MOST, Decision, decide_pairs
-from .errors import ArtifactError, ConfigError, StreamError
+from .errors import ArtifactError, ConfigError, RateLimited, StreamError
 from .plan import salt_of
 from .recording import Recording, Reply
 from .sentences import Rule
@@ -108,6 +108,7 @@ def usable(recording: Recording) -> Timeline:
     timeline = derive(recording)
     if recording.status == 400:
         _raise_if_too_long(recording)
+    _raise_if_limited(timeline)
     if timeline.error is not None:
         raise StreamError(f"{recording.label}: {timeline.error}")
     if timeline.cut_short:
@@ -123,6 +124,11 @@ def usable(recording: Recording) -> Timeline:
             f"{hint if timeline.reasoning is not None else ''}"
         )
     return timeline
+
+
+def _raise_if_limited(timeline: Timeline) -> None:
+    if timeline.limited is not None:
+        raise RateLimited(timeline.limited)
 
 
 def _raise_if_too_long(recording: Recording) -> None:
@@ -656,6 +662,7 @@ def cancel_case(
     beside = beside or {}
     one_token_ms = _one_token_ms(beside)
     timeline = derive(recording)
+    _raise_if_limited(timeline)
     if timeline.error is not None:
         raise StreamError(f"{recording.label}: {timeline.error}")
     polls = [
@@ -865,6 +872,7 @@ def cancel_result(
         in_time.sort(key=lambda case: (case.stop == "unknown", case.phase == "prefill"))
         contract = in_time[0] if in_time else contract
     watched, unwatched = watched_by(recordings)
+    _raise_if_limited(derive(_leg(recordings, CANCEL_NEXT)))
     return CancelResult(
         cancel=Cancel(
             contract.max_tokens,
@@ -889,10 +897,29 @@ def is_props(reply: Reply) -> bool:
     return isinstance(body, dict) and not PROPS_KEYS.isdisjoint(body)
 
 
+def listed_models(reply: Reply) -> list[str] | None:
+    """The names in a list of models: OpenAI's `data`, Ollama's `models`, Together's bare array;
+    None: it is no such list."""
+    body = reply.json()
+    if reply.status != 200:
+        return None
+    if isinstance(body, dict) and isinstance(body.get("data"), list):
+        return list(map(_model_name, filter(_model_name, body["data"])))
+    rows = body.get("models") if isinstance(body, dict) else body
+    if not isinstance(rows, list) or not rows or not all(map(_model_name, rows)):
+        return None
+    return list(map(_model_name, rows))
+
+
+def _model_name(row: Any) -> str:
+    """ "" where it has none."""
+    names = [row.get(key) for key in ("id", "model", "name")] if isinstance(row, dict) else []
+    return next((name for name in names if isinstance(name, str) and name), "")
+
+
 def lists_models(reply: Reply) -> bool:
     """Whether an answer is a list of models."""
-    body = reply.json()
-    return reply.status == 200 and isinstance(body, dict) and isinstance(body.get("data"), list)
+    return listed_models(reply) is not None
 
 
 def is_close(name: str) -> bool:

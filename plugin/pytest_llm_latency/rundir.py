@@ -242,11 +242,11 @@ class RunDirectory:
         self._index["failures"].pop(step, None)
         self._index["steps"][step] = self._ours[step]
 
-    def fail_step(self, step: str, error: str) -> None:
+    def fail_step(self, step: str, error: str, limited: bool = False) -> None:
         """Keep what was recorded of a step that could not be measured beside what an earlier
-        run left of it."""
+        run left of it; `limited`: because the server limits how often it is asked."""
         self._staged.pop(step, None)
-        self._ours[step]["error"] = error[:ERROR_CHARACTERS]
+        self._ours[step] |= {"error": error[:ERROR_CHARACTERS], "rate_limited": limited}
         self._index["failures"][step] = self._ours[step]
         self._keep_staged(step, f"{EVIDENCE}/{step}.failed")
 

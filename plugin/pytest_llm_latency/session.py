@@ -17,14 +17,22 @@ import pytest
 
 from .baseline import ALL_JUDGES
 from .compared import Baseline
-from .errors import ArtifactError, ConfigError, LatencyError
+from .errors import ArtifactError, ConfigError, LatencyError, RateLimited
 from .grade import Files, GradedLab
 from .language import language
 from .masking import Mask
 from .numbers import Number, numbers
 from .options import Settings
 from .plan import Plan
-from .relations import FAILING, JUDGES, Verdict, is_supporting, told_apart, upstream_words
+from .relations import (
+    FAILING,
+    JUDGES,
+    Verdict,
+    is_supporting,
+    rate_limited,
+    told_apart,
+    upstream_words,
+)
 from .report import ci, is_page
 from .report.inert import inert
 from .report.terminal import Lines, write_summary
@@ -134,6 +142,11 @@ class Session:
     def expect(self, step: str, verdicts: Sequence[Verdict]) -> None:
         """Judge a step, or a test of one's own."""
         raise NotImplementedError
+
+    def limited(self, step: str, error: RateLimited) -> None:
+        """Judge a step whose requests a limit refused."""
+        __tracebackhide__ = True
+        self.fail_or_skip([rate_limited(step, error)], [])
 
     def fail_or_skip(self, verdicts: Sequence[Verdict], compared: Sequence[Verdict]) -> None:
         """Keep the verdicts, and those beside the baseline; fail on what is broken or (unless

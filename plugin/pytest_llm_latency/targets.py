@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from .costs import Costs
-from .errors import ConfigError
+from .errors import ConfigError, RateLimited
 from .numbers import Number
 from .options import Settings, language_of, resolve
 from .relations import Verdict
@@ -61,6 +61,11 @@ class Targets:
         session = self._sessions.get(target_of(item))
         if session is not None:
             session.begin(step_of(item), item.nodeid.partition("[")[0])
+
+    def limited(self, item: pytest.Item, error: RateLimited) -> None:
+        """An item's requests were refused by a limit."""
+        __tracebackhide__ = True
+        self._sessions[target_of(item)].limited(step_of(item), error)
 
     def reported(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """An item's test has ended."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import sse
+from . import limits, sse
 from .recording import READING, Recording
 from .sentences import Rule, first_end
 from .thoughts import thought_in
@@ -53,7 +53,8 @@ class Timeline:
     `reasoning_field` is the name under which reasoning came, None: none did. `repeats`: every
     delta held all text so far. `unended` is the start of the last event, which no blank line
     ended; `no_blank_lines`: none did. `clock_off_ms`: how far another clock of the system
-    disagreed with ours over this request, 0: it did not.
+    disagreed with ours over this request, 0: it did not. `limited`: what to tell of a limit
+    that refused the request, None: none did.
     `timings` and `usage` are the last the server sent, empty if none. `error` is the server's
     words for a failure, or ours for bytes that are no answer. `total_ms` is the last read (the one
     with `[DONE]`, where it came); None: nothing came. `connect_ms` is what opening the connection
@@ -84,6 +85,7 @@ class Timeline:
     clock_off_ms: float = 0.0
     unended: str | None = None
     no_blank_lines: bool = False
+    limited: str | None = None
 
     @property
     def sent(self) -> tuple[Piece, ...]:
@@ -351,12 +353,13 @@ def derive(recording: Recording) -> Timeline:
         repeats=sse.repeats(texts),
         unended=None if unended is None else unended[:80],
         no_blank_lines=no_blank_lines,
+        limited=limits.words(recording),
     )
 
 
 def _events(recording: Recording) -> Iterator[tuple[float, sse.Event, bool]]:
     """(t_ms, event, whether a blank line has ended it) of all events of an answer."""
-    if not _is_answered(recording):
+    if not is_answered(recording):
         return
     decoder = sse.Decoder()
     for t_ms, event in sse.timed_events(recording.reads, decoder):
@@ -366,7 +369,7 @@ def _events(recording: Recording) -> Iterator[tuple[float, sse.Event, bool]]:
         yield recording.reads[-1].t_ms, last, False
 
 
-def _is_answered(recording: Recording) -> bool:
+def is_answered(recording: Recording) -> bool:
     """Whether the status is one of success: some frameworks answer a POST with 201."""
     return recording.status is not None and 200 <= recording.status < 300
 
@@ -442,12 +445,12 @@ def _transport_error(recording: Recording) -> str | None:
         headers = {name.lower(): value for name, value in recording.response_headers}
         asked, place = recording.request.path, headers.get("location", "")
         return sse.redirect_words(recording.status, asked, place)
-    if recording.status is not None and not _is_answered(recording):
+    if recording.status is not None and not is_answered(recording):
         return f"HTTP {recording.status}: {_body_words(recording.body)}"
     if recording.end.kind in ("broken", "deadline"):
         return recording.end.detail
     if (
-        _is_answered(recording)
+        is_answered(recording)
         and recording.end.kind != "closed"
         and not sse.has_events(recording.body)
     ):

@@ -91,7 +91,8 @@ class Run:
             model = models[0]
         refused = tuple(offers["refused_fields"])
         name, path = offers["max_tokens_name"], offers["api_path"]
-        return Dialect(model, options["body"], refused, name, path)
+        least = offers.get("min_tokens", 1)  # a run of before did not look for it
+        return Dialect(model, options["body"], refused, name, least, path)
 
     @property
     def documents(self) -> tuple[str, ...] | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import asked, sse
-from ..dialect import Dialect, after, guesses, told_by
+from ..dialect import Asking, Dialect, told_by
 from ..plan import Messages, Plan, salt_of
 from ..recording import Request
 from ..results import (
@@ -132,6 +132,8 @@ def _differing(found: Mapping[str, Any], expected: Mapping[str, Any], step: str)
             words = _differing_messages(one, other)
             if words is not None:
                 return f"{words}, because {because}"
+        elif key == "model" and isinstance(one, str) and sse.shown_words(one) == other:
+            continue  # run.json has a long name in short
         elif _shown(one) != _shown(other) and not any(mask in _shown(one) for mask in MASKS):
             return f"{key} is {_shown(one)[:60]}, expected {_shown(other)[:60]}, because {because}"
     return None
@@ -188,30 +190,34 @@ def _of_look(evidence: Evidence, step: str, dialect: Dialect | None, run: Run) -
     if dialect is None or run.plan is None or not run.is_ours:
         return None
     offers = run.offers(behind=step.startswith(UPSTREAM))
-    speaking: Dialect | None = Dialect(dialect.model, dialect.extra, api_path=dialect.api_path)
-    left, number = guesses(), 0
-    while speaking is not None:
-        number += 1
+    asking = Asking(Dialect(dialect.model, dialect.extra, api_path=dialect.api_path))
+    goes_on = True
+    while goes_on:
+        number = asking.number
         where = file_of(step, f"stream-{number}")
         if f"stream-{number}" not in legs:
             return f"{where}: is missing, because the answer before it was a refusal"
-        recording, last = legs[f"stream-{number}"], speaking
+        recording = legs[f"stream-{number}"]
         wanted = asked.question(CAPABILITIES, f"stream-{number}", run.plan)
         assert wanted is not None
-        words = _differing(recording.request.body, last.body(wanted.body()), CAPABILITIES)
+        body = asking.dialect.body(wanted.body())
+        words = _differing(recording.request.body, body, CAPABILITIES)
         if words is not None:
             return f"{where}: {words}"
-        speaking = after(last, recording, left)
+        goes_on = asking.goes_on_after(recording)
     if len(legs) > number:
         return f"evidence/{step}: has {len(legs)} answers, expected {number}"
     told = {
-        "refused_fields": list(last.refused),
-        "max_tokens_name": last.max_tokens_name,
+        "refused_fields": list(asking.dialect.refused),
+        "max_tokens_name": asking.dialect.max_tokens_name,
+        "min_tokens": asking.dialect.min_tokens,
         "stream_error": None,
         **told_by(recording),
     }
+    before = {"min_tokens": 1}  # what a run of before does not have
     for key, value in told.items():
-        if offers.get(key) != value:
+        value = sse.shown_words(value) if isinstance(value, str) else value
+        if offers.get(key, before.get(key)) != value:
             return (
                 f"{RUN_FILE}: offers.{key} is {offers.get(key)!r}, expected {value!r}, because "
                 f"{where} shows it"

@@ -16,6 +16,8 @@ from .. import sse
 from ..client import Client
 from ..errors import ConfigError, ServerError
 from ..recording import Reply
+from ..refusals import knows_the_chat
+from ..results import lists_models
 from . import launcher
 from .logs import FileLog, Log
 from .own import check_own, own_command, own_kind
@@ -151,13 +153,12 @@ def wait_for_url(
     asked: list[str] = []
     for path in client.api_paths:
         models = client.get(f"{path}/models")
-        listed = models.json()
-        if models.status == 200 and isinstance(listed, dict) and "data" in listed:
+        if lists_models(models):
             return
         # A gateway may have the chat alone; it then says what is wrong with an empty one.
-        chat = client.post(path + sse.CHAT, {"messages": [], "max_tokens": 1})
-        answer = chat.json()
-        if isinstance(answer, dict) and (chat.status in (400, 422) or "choices" in answer):
+        empty = client.dialect.body({"messages": [], "max_tokens": 1})
+        chat = client.post(path + sse.CHAT, empty)
+        if knows_the_chat(chat):
             return
         refused = refused or next((r for r in (models, chat) if r.status in (401, 403)), None)
         moved = moved or next((r for r in (models, chat) if 300 <= r.status < 400), None)

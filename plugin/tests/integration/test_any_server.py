@@ -563,3 +563,101 @@ def test_a_refused_secret_is_not_shown(refused: Run, arg: str) -> None:
 def test_an_upstream_without_a_server_before_it(refused: Run) -> None:
     result = refused("--llm-upstream-url=http://127.0.0.1:2")
     assert "--llm-upstream-url: give the URL before it: --llm-url" in summary(result)
+
+
+# --- what a server limits ---
+
+
+def test_a_minimum_of_tokens_holds_for_the_short_requests(lab: Run) -> None:
+    """GPT-5 takes no fewer than 16: clearing asks for 8 by its plan, cancel for 1."""
+    engine = vllm()
+    engine.caches = True
+    words = "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 8 instead."
+
+    def script(connection: Connection, request: Request) -> None:
+        if request.body and request.body.get("max_tokens", 16) < 16 and request.body["messages"]:
+            engine.bodies.append(request.body)
+            connection.reply({"error": {"message": words}}, "400 Bad Request")
+            return
+        engine.script(connection, request)
+
+    with serving(script) as server:
+        result = lab(f"--llm-url={server.base_url}", "-k", "cache or cancel", own_server=False)
+    result.assert_outcomes(passed=2, deselected=6)
+    assert "asked for 16 tokens or more" in summary(result)
+    assert [body["max_tokens"] for body in engine.bodies if body["max_tokens"] < 16] == [8]
+
+
+def limiting(engine: Engine, refuses: Callable[[int], bool], after: str) -> Any:
+    """A server that refuses the n-th request of a chat where `refuses` says so."""
+    seen: list[int] = []
+
+    def script(connection: Connection, request: Request) -> None:
+        if request.target.endswith("/chat/completions"):
+            seen.append(1)
+            if refuses(len(seen)):
+                connection.send(
+                    f"HTTP/1.1 429 X\r\nRetry-After: {after}\r\nConnection: close\r\n\r\n"
+                    '{"error": {"message": "slow down"}}'
+                )
+                return
+        engine.script(connection, request)
+
+    return script
+
+
+def test_a_limit_that_is_waited_for(lab: Run, run_json: Callable[[], Any]) -> None:
+    """Every second request is refused at first: the verdicts, also of the files, are the same."""
+    with serving(limiting(vllm(), lambda number: number % 2 == 0, "0.01")) as server:
+        result = lab(f"--llm-url={server.base_url}", "-k", "sse or ttft", own_server=False)
+    result.assert_outcomes(passed=2, deselected=6)
+    assert summary(result).count("the server limits how often it is asked") == 1
+    index = run_json()
+    waits = index["runs"][index["run"]]["waits"]
+    assert waits["times"] >= 6
+    assert waits["seconds"] == pytest.approx(0.01 * waits["times"])
+    evidence = [name for name in index["artifacts"] if name.startswith("evidence/ttft/")]
+    assert len(evidence) == 5
+    graded = lab("--llm-grade=voice/llm", "-k", "sse or ttft", own_server=False)
+    graded.assert_outcomes(passed=2, deselected=6)
+
+
+def test_a_limit_that_is_not_waited_for_proves_nothing(
+    lab: Run, run_json: Callable[[], Any]
+) -> None:
+    with serving(limiting(vllm(), lambda number: number > 1, "3600")) as server:
+        args = ("-k", "sse or ttft or cancel or report")
+        result = lab(f"--llm-url={server.base_url}", *args, own_server=False)
+    graded = lab("--llm-grade=voice/llm", *args, own_server=False)
+    for told in (result, graded):
+        told.assert_outcomes(failed=4, deselected=4)
+        told.stdout.fnmatch_lines(
+            ["*inconclusive: the step can be measured", "*cause rate-limited: *"]
+        )
+        assert "wants 3600 s of waiting (HTTP 429: slow down)" in summary(told)
+        assert "broken" not in summary(told).lower()
+        assert "Traceback" not in summary(told)
+    assert run_json()["failures"]["ttft"]["verdicts"][0]["cause"]["code"] == "rate-limited"
+    skipped = lab(
+        "--llm-grade=voice/llm", "--llm-inconclusive=skip", "-k", "ttft", own_server=False
+    )
+    skipped.assert_outcomes(skipped=1, deselected=7)
+
+
+def test_a_limit_after_the_closes_is_no_suffering(lab: Run) -> None:
+    engine = vllm()
+
+    def script(connection: Connection, request: Request) -> None:
+        body = request.body or {}
+        if body.get("max_tokens") == 16 and "patient" in body["messages"][-1]["content"]:
+            connection.send(
+                "HTTP/1.1 429 X\r\nRetry-After: 3600\r\nConnection: close\r\n\r\nslow down"
+            )
+        else:
+            engine.script(connection, request)
+
+    with serving(script) as server:
+        result = lab(f"--llm-url={server.base_url}", "-k", "cancel", own_server=False)
+    result.assert_outcomes(failed=1, deselected=7)
+    assert "cause rate-limited" in summary(result)
+    assert "next-request-suffers" not in summary(result)

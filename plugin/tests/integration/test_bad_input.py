@@ -58,6 +58,7 @@ def setup_error(result: pytest.RunResult) -> str:
         (["--llm-page=x.html", "--llm-url=http://127.0.0.1:1", "--llm-url=http://127.0.0.1:2"], "several targets do not go with a page"),
         (["--llm-max-bytes=0.5"], "a whole number of bytes"),
         (["--llm-url=http://host/?x=1"], "a URL without ? and #"),
+        (["--llm-url=https://x.openai.azure.com/openai/deployments/X/chat/completions?api-version=1"], "a URL without ? and #; of Azure: https://x.openai.azure.com/openai/v1, the deployment as --llm-model"),
         (["--llm-url=http://me:pw@host"], "give a URL without a password in it"),
         (["--llm-server=cloud"], "--llm-server: 'cloud' is not right; give one of auto, url, voice-llm"),
         (["--llm-server=url"], "--llm-server url needs --llm-url"),

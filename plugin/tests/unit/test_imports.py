@@ -13,7 +13,7 @@ PACKAGE = Path(pytest_llm_latency.__file__).parent
 
 # Each module may import what stands before it, and `server` what its row says.
 ORDER = [
-    "errors", "files", "secrecy", "masking", "language", "strictjson", "sse", "arrivals", "connections", "sentences", "recording", "thoughts", "timeline", "dialect", "heaps", "held", "speech", "artifacts", "slots", "serverlog", "plan", "decision", "results", "asked", "budget", "numbers",
+    "errors", "files", "secrecy", "masking", "language", "strictjson", "sse", "arrivals", "connections", "sentences", "recording", "refusals", "limits", "thoughts", "timeline", "dialect", "heaps", "held", "speech", "artifacts", "slots", "serverlog", "plan", "decision", "results", "asked", "budget", "numbers",
     "causes", "relations", "figures", "baseline", "kb", "client", "costs", "capabilities", "stamps", "rundir", "server", "steps", "lab", "contract", "proof", "grade", "compared",
     "options", "registration", "items", "signals", "report", "session", "live", "targets", "hooks", "plugin", "write_schemas",
 ]  # fmt: skip
