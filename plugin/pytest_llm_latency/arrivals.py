@@ -37,6 +37,10 @@ class UnreadableBody(OSError):
     broken. The connection is not to blame."""
 
 
+class OversizedBody(UnreadableBody):
+    """The body is longer than it may be."""
+
+
 class Unchunker:
     """Removes the chunked transfer coding (RFC 9112, section 7.1), wherever it was split.
 
@@ -242,12 +246,12 @@ class Response(http.client.HTTPResponse):
 
 
 def whole(body: Iterator[sse.Arrival], most_bytes: int) -> bytes:
-    """All of a body. Raises UnreadableBody where it is longer, and what `arrivals` raises."""
+    """All of a body. Raises OversizedBody where it is longer, and what `arrivals` raises."""
     data = bytearray()
     for _, part in body:
         data += part
         if len(data) > most_bytes:
-            raise UnreadableBody(f"the answer has more than {most_bytes:,} bytes: reading stopped")
+            raise OversizedBody(f"the answer has more than {most_bytes:,} bytes: reading stopped")
     return bytes(data)
 
 

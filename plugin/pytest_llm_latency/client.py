@@ -26,10 +26,10 @@ import requests
 import urllib3
 
 from . import limits, sse
-from .arrivals import UnreadableBody, whole
+from .arrivals import OversizedBody, UnreadableBody, whole
 from .connections import Adapter, Stamps, Watchdog
 from .dialect import Dialect
-from .errors import ConfigError, ServerError
+from .errors import ConfigError, OversizedAnswer, ServerError
 from .masking import Mask
 from .recording import End, EndKind, Recording, Reply, Request
 from .secrecy import (
@@ -580,7 +580,8 @@ class Client:
             root = _root(error, ambient)
             timed_out = watchdog.fired or _is_timeout(root)
             words = f"no answer in {timeout_s:g} s" if timed_out else _words(root, self.mask)
-            raise ServerError(f"{method} {self.base_url}{path}: {words}") from None
+            kind = OversizedAnswer if isinstance(root, OversizedBody) else ServerError
+            raise kind(f"{method} {self.base_url}{path}: {words}") from None
         except BaseException as error:  # noqa: BLE001 (it goes on)
             raise _without_frames(error) from None
         finally:

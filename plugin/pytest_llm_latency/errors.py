@@ -19,6 +19,10 @@ class ServerError(LatencyError):
     """A server was reached and did not answer as an LLM server does."""
 
 
+class OversizedAnswer(ServerError):
+    """A server answered a plain question with more than is read."""
+
+
 class StreamError(LatencyError):
     """An answer's stream cannot be used: error inside it, cut short, without text."""
 

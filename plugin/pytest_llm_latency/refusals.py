@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from .recording import Reply
-from .sse import value_of
+from .sse import has_events, value_of
 
 MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
 FIELDS = ("cache_prompt", "stream_options", *MAX_TOKENS_NAMES)
@@ -108,8 +108,9 @@ def knows_the_chat(reply: Reply) -> int:
     """How surely an answer to an empty chat is that of an API which has the chat there: 2 it speaks
     of what a chat is made of, 1 it may be, 0 it is not told from an answer to any other path."""
     value = reply.json()
-    if reply.status == 200:
-        return 2 if isinstance(value, dict) and "choices" in value else 0
+    if reply.status == 200:  # some servers stream whatever is asked
+        answers = isinstance(value, dict) and "choices" in value
+        return 2 if answers or has_events(reply.body) else 0
     text = reply.body[:10_000].decode("utf-8", "replace")
     # A path holds such words, too.
     speaks = re.search(r"\b(messages|model|prompt)\b", re.sub(r"/\S*", " ", text), re.I)

@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import CHAT, CHATS, PLAIN, PLAINS, Answer, good, once, sends
+from hostile import CHAT, CHATS, PLAINS, Answer, good, sends
 from scripted import Script, serving
-
-from pytest_llm_latency.capabilities import look
-from pytest_llm_latency.client import Client
 
 MORE_AT_MOST_MB = 200
 SECONDS_AT_MOST = 45.0
@@ -131,11 +128,3 @@ def test_a_hostile_answer_to_every_question(name: str, program: Path, base_mb: f
     ran = run(program, sends(answer, *("/health", "/v1/models", "/props", "/slots", "/metrics", "/apply", "/tokenize")))  # fmt: skip
     check(ran, base_mb)
     assert ran.text.startswith("0 1 2 ")  # the chat is measured all the same
-
-
-def test_no_more_than_a_thousand_models_are_kept() -> None:
-    """They stand in run.json, which is written after every step."""
-    models = json.dumps({"data": [{"id": f"m{number}"} for number in range(90_000)]}).encode()
-    with serving(sends(once(PLAIN, models), "/v1/models")) as server:
-        offers = look(Client(server.base_url), lambda _: None)
-    assert (len(offers.models), offers.models[-1]) == (1000, "m999")

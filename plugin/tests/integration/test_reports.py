@@ -240,7 +240,7 @@ def test_reporting_measures_nothing(pytester: pytest.Pytester, bursting: str) ->
 def test_whatever_a_server_says_a_junit_file_is_xml(lab: Run, pytester: pytest.Pytester) -> None:
     engine = vllm()
     settings: Any = {"a\x01b": {"n_ctx": 5}, "n_ctx": 7}
-    for _ in range(600):
+    for _ in range(90):
         settings = {"n_ctx": 7, "deeper": settings}
     props = {"model_path": "x", "total_slots": 1, "default_generation_settings": settings}
     engine.paths["/props"] = (200, props)

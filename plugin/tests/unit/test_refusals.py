@@ -256,6 +256,7 @@ def test_where_no_path_knows_the_chat_the_likeliest_is_named() -> None:
         (400, "{}", 1),
         (200, '{"choices": []}', 2),
         (200, "{}", 0),
+        (200, 'data: {"choices": []}\n\n', 2),
     ],
 )
 def test_how_surely_an_answer_is_that_of_a_chat(status: int, body: str, surely: int) -> None:
