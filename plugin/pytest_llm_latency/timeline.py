@@ -29,6 +29,7 @@ _LONG_RUN = re.compile(r"(.)\1{3,}", re.DOTALL)
 _CACHED_DETAILS = ("prompt_tokens_details", "input_tokens_details")
 _INPUT_NAMES = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _CACHED_NAMES = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+_DERIVED = "_derived"
 _NO_REASON = ("null", "none")
 _CACHED_SINCE = (*_CACHED_NAMES, "input_tokens_details")
 
@@ -280,7 +281,15 @@ def _time(mapping: Mapping[str, Any], key: str) -> float | None:
 
 
 def derive(recording: Recording) -> Timeline:
-    """Everything a recording says, by the same rules live and from a file."""
+    """Everything a recording says, by the same rules live and from a file; worked out once."""
+    kept: dict[str, Any] = vars(recording)  # beside its fields, as functools.cached_property does
+    if _DERIVED not in kept:
+        kept[_DERIVED] = _derive(recording)
+    found: Timeline = kept[_DERIVED]
+    return found
+
+
+def _derive(recording: Recording) -> Timeline:
     moments: list[tuple[float, int]] = []
     values: list[dict[str, Any]] = []
     unended: str | None = None
