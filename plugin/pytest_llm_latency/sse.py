@@ -917,7 +917,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         (options.out / "chunks.jsonl").write_text(chunk_lines(pieces), encoding="utf-8")
     except (OSError, StreamFailure) as error:  # requests' errors are OSErrors
-        print(f"sse.py: {options.url}: {error}", file=sys.stderr)
+        words = f"sse.py: {options.url}: {error}"
+        key = os.environ.get("LLM_API_KEY")  # which a server may repeat
+        print(words.replace(key, "***") if key else words, file=sys.stderr)
         return 1
     first = f"first text after {pieces[0]['t_ms']:.1f} ms, " if pieces else ""
     print(f"{len(pieces)} pieces, {first}total {total_ms:.1f} ms, timings: {timings or 'none'}")

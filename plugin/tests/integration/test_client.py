@@ -29,7 +29,7 @@ from pytest_llm_latency import relations
 from pytest_llm_latency.client import Client, Deadlines, Dialect, Exchange
 from pytest_llm_latency.errors import ServerError
 from pytest_llm_latency.recording import Recording
-from pytest_llm_latency.sse import MESSAGES, StreamFailure, post
+from pytest_llm_latency.sse import MESSAGES, StreamFailure, main, post
 from pytest_llm_latency.timeline import derive
 
 GAP_S = 0.05
@@ -221,6 +221,22 @@ def test_the_copied_program_reads_no_more_than_it_needs(
         for _ in post(server.base_url, {}):
             pass
     assert words in str(error.value)
+
+
+def test_the_copied_program_shows_no_key(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LLM_API_KEY", "sk-of-my-own")
+
+    def refuses(connection: Connection, request: Request) -> None:
+        words = f"no such key: {request.headers['authorization']}"
+        connection.reply({"error": {"message": words}}, "401 Unauthorized")
+
+    with serving(refuses) as server:
+        assert main(["--url", server.base_url, "--out", str(tmp_path)]) == 1
+    shown = capsys.readouterr().err
+    assert "no such key: Bearer ***" in shown
+    assert "sk-of-my-own" not in shown
 
 
 def test_a_broken_connection_is_an_error_with_what_came_before() -> None:

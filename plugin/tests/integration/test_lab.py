@@ -294,45 +294,45 @@ def test_a_failing_run_loses_nothing_of_an_earlier_one(
         else:
             connection.reply({"data": []})
 
-    lab("-k", "ttft").assert_outcomes(passed=1, deselected=7)
+    lab("-k", "sentence").assert_outcomes(passed=1, deselected=7)
     first = artifact("run.json")
     with serving(refuses) as server:
-        args = ("-k", "ttft", f"--llm-url={server.base_url}")
+        args = ("-k", "sentence", f"--llm-url={server.base_url}")
         lab(*args, own_server=False).assert_outcomes(failed=1, deselected=7)
     second = artifact("run.json")
     assert measured(second) == measured(first)
-    assert second["steps"]["ttft"] == first["steps"]["ttft"]
-    assert second["failures"]["ttft"]["run"] == second["run"] != first["run"]
-    assert "no such model" in second["failures"]["ttft"]["error"]
+    assert second["steps"]["sentence"] == first["steps"]["sentence"]
+    assert second["failures"]["sentence"]["run"] == second["run"] != first["run"]
+    assert "no such model" in second["failures"]["sentence"]["error"]
     directory = pytester.path / "voice" / "llm"
-    assert (directory / "ttft.json").exists()
-    assert (directory / "evidence" / "ttft.failed" / "1.jsonl").exists()
-    assert len(list((directory / "evidence" / "ttft").iterdir())) == 5
+    assert (directory / "sentence.json").exists()
+    assert (directory / "evidence" / "sentence.failed" / "stream-1.jsonl").exists()
+    assert len(list((directory / "evidence" / "sentence").iterdir())) == 1
     # and a good one takes the failure away
-    lab("-k", "ttft").assert_outcomes(passed=1, deselected=7)
+    lab("-k", "sentence").assert_outcomes(passed=1, deselected=7)
     assert artifact("run.json")["failures"] == {}
 
 
 def test_an_interrupted_step_is_told_in_run_json_and_overwrites_nothing(
     lab: Run, pytester: pytest.Pytester, artifact: Callable[[str], Any]
 ) -> None:
-    lab("-k", "ttft").assert_outcomes(passed=1, deselected=7)
+    lab("-k", "sentence").assert_outcomes(passed=1, deselected=7)
     first = artifact("run.json")
-    before = (pytester.path / "voice" / "llm" / "ttft.json").read_bytes()
+    before = (pytester.path / "voice" / "llm" / "sentence.json").read_bytes()
     pytester.makeconftest(
         """
         import pytest_llm_latency.steps as steps
-        whole = steps.ttft_result
-        def bug(legs):
+        whole = steps.sentence_result
+        def bug(*_):
             raise ZeroDivisionError("a bug of ours")
-        steps.ttft_result = bug
+        steps.sentence_result = bug
         """
     )
-    lab("-k", "ttft").assert_outcomes(failed=1, deselected=7)
+    lab("-k", "sentence").assert_outcomes(failed=1, deselected=7)
     run = artifact("run.json")
-    assert "a bug of ours" in run["failures"]["ttft"]["error"]
+    assert "a bug of ours" in run["failures"]["sentence"]["error"]
     assert measured(run) == measured(first)
-    assert (pytester.path / "voice" / "llm" / "ttft.json").read_bytes() == before
+    assert (pytester.path / "voice" / "llm" / "sentence.json").read_bytes() == before
     assert not list((pytester.path / "voice" / "llm").rglob("*.new"))
 
 
@@ -464,16 +464,19 @@ sse.read_stream = lambda body, started: iter(())
 
 
 @pytest.mark.parametrize(
-    ("broken", "red"),
-    [(LOSSY, {"sse"}), (MUTE, {"sse", "ttft", "prefill", "cache", "sentence"})],
+    ("broken", "steps", "red"),
+    [
+        (LOSSY, "server or sse or sentence", {"sse"}),
+        (MUTE, "not cancel and not report", {"sse", "ttft", "prefill", "cache", "sentence"}),
+    ],
     ids=["lossy", "mute"],
 )
 def test_the_suite_stands_on_sse_py(
-    lab: Run, pytester: pytest.Pytester, broken: str, red: set[str]
+    lab: Run, pytester: pytest.Pytester, broken: str, steps: str, red: set[str]
 ) -> None:
     """The decoder and the loop of sse.py are no decoration: break one, and steps turn red."""
     pytester.makeconftest("import pytest_llm_latency.sse as sse\n" + broken)
-    result = lab("-rf", "-k", "not cancel and not report")
+    result = lab("-rf", "-k", steps)
     failed = {
         line.rpartition("::test_")[2].split(" ")[0]
         for line in result.outlines

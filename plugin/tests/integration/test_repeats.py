@@ -25,7 +25,7 @@ def rows(text: str, relation: str) -> list[str]:
 
 def graded(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess(
-        "-p", "no:cacheprovider", "--llm-grade", "-k", "sse or ttft", *args
+        "-p", "no:cacheprovider", "--llm-grade", "-k", "server or sse", *args
     )
 
 
@@ -42,7 +42,7 @@ def test_verdicts_once(
 ) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / "summary.md"))
     xml = () if "no:junitxml" in args else ("--junit-xml=j.xml",)
-    text = summary(lab("-k", "sse or ttft", *args, *xml))
+    text = summary(lab("-k", "server or sse", *args, *xml))
     assert len(rows(text, ENDED)) == 1
     entry = artifact("run.json")["steps"]["sse"]
     relations = [verdict["relation"] for verdict in entry["verdicts"]]
@@ -128,7 +128,7 @@ def test_a_stopped_clock_is_not_ours(pytester: pytest.Pytester, slow_gguf: Any) 
 
 def test_grading_needs_no_arguments(lab: Run, pytester: pytest.Pytester) -> None:
     """Not even where other tests lie in the current directory."""
-    lab("-k", "sse or ttft")
+    lab("-k", "server or sse")
     pytester.makepyfile(test_other="def test_other(): raise SystemError")
     for option in ("--llm-grade", "--llm-grade=voice/llm"):
         result = pytester.runpytest_subprocess(option, "-p", "no:cacheprovider", "-k", "sse")
