@@ -56,7 +56,8 @@ def _copies(evidence: Evidence, step: str) -> str | None:
 
 def _program(evidence: Evidence, step: str) -> str | None:
     """sse.py is the one that measured."""
-    if step != "sse" or not evidence.run(step).is_ours:
+    run = evidence.run(step)
+    if step != "sse" or run.plan is None or not run.is_ours:
         return None
     if evidence.read("sse.py") == Path(sse.__file__).read_bytes():
         return None

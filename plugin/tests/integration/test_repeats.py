@@ -31,7 +31,11 @@ def graded(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
 
 @pytest.mark.parametrize(
     "args",
-    [("--count=2",), ("--count=2", "--repeat-scope=session"), ("-x",), ("--reruns=2",), ("-p", "no:junitxml")],
+    [
+        ("--count=2",), ("-x",), ("--reruns=2",),
+        pytest.param(("--count=2", "--repeat-scope=session"), marks=pytest.mark.zoo),
+        pytest.param(("-p", "no:junitxml"), marks=pytest.mark.zoo),
+    ],
 )  # fmt: skip
 def test_verdicts_once(
     lab: Run,
