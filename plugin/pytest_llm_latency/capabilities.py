@@ -33,7 +33,8 @@ class Capabilities:
     `health`, `props`, `slots` and `metrics` are the paths to ask; `slots_field` is how `/slots`
     spells that a slot is busy, `slots_missing` says why there are none. `tokenize`: it counts
     tokens and knows its chat template. The four of the stream: whether it told timings, usage and
-    reused tokens, and the field that held reasoning. `stream_error` is what went wrong with it.
+    reused tokens, and the field that held reasoning. `stream_error` is what went wrong with it;
+    `rate_limited`: that was a limit of how often it is asked.
     """
 
     dialect: Dialect
@@ -50,6 +51,7 @@ class Capabilities:
     cached_tokens: bool | None = None
     reasoning: str | None = None
     stream_error: str | None = None
+    rate_limited: bool = False
 
     def facts(self) -> dict[str, Any]:
         """For run.json: what a server calls its models may be of any length."""

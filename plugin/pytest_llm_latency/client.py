@@ -8,7 +8,6 @@ Every request has a connection of its own, so that each is measured alike and a 
 from __future__ import annotations
 
 import collections
-import contextlib
 import copy
 import functools
 import gc
@@ -40,7 +39,7 @@ from .secrecy import (
     secrets_of_headers,
     secrets_of_key,
 )
-from .timeline import Timeline, derive, is_answered
+from .timeline import Timeline, TokenWatch, derive, is_answered, is_success
 
 # What no honest server meets, and what keeps this process small, whatever a server sends: bytes of
 # the answer to a plain question (of a streamed one: --llm-max-bytes), and returns of recv.
@@ -106,7 +105,7 @@ class Exchange:
         self._client = client
         self._label = client.prefix + label
         self._close_at_ms = close_at_ms
-        self._token_seen = _TokenWatch() if close_on_token or on_token else None
+        self._token_seen = TokenWatch() if close_on_token or on_token else None
         self._stamps = Stamps()
         self._limit = client.max_bytes
 
@@ -132,7 +131,7 @@ class Exchange:
             self._waited += 1
             self._stamps = Stamps()
             if self._token_seen is not None:
-                self._token_seen = _TokenWatch()
+                self._token_seen = TokenWatch()
             yield from self._send_once(body)
         if self.recording is not None and not is_answered(self.recording):
             yield from self.recording.reads  # held until it was clear that it counts
@@ -163,9 +162,9 @@ class Exchange:
             connect_s = min(client.deadlines.connect, client.deadlines.total)
             response = adapter.send(request, timeout=(connect_s, first_wait_s), **settings)
             headers_ms = _since_ms(stamps.started)
-            for read in self._reads():
+            for read in self._reads(response.status_code):
                 reads.append(read)
-                if 200 <= response.status_code < 300:
+                if is_success(response.status_code):
                     yield read
             end = self._after_reads(reads, watchdog)
         except NETWORK_ERRORS as error:
@@ -210,8 +209,9 @@ class Exchange:
             if self._pause_s is None:
                 client.keep(self.recording)
 
-    def _reads(self) -> Iterator[sse.Read]:
-        """The reads up to the end of the stream, the moment to close, or a limit."""
+    def _reads(self, status: int) -> Iterator[sse.Read]:
+        """The reads up to the end of the stream, the moment to close, or a limit. A refusal has no
+        token, whatever its body looks like."""
         assert self._stamps.response is not None
         stream = sse.read_stream(self._stamps.response.arrivals(), self._stamps.started)
         size = count = 0
@@ -228,7 +228,7 @@ class Exchange:
             size += len(read.data)
             count += 1
             yield read
-            if self._token_seen is None or self._token_seen.seen:
+            if self._token_seen is None or self._token_seen.seen or not is_success(status):
                 continue
             if self._token_seen.feed(read.data):
                 if self._on_token is not None:
@@ -376,32 +376,6 @@ def _masked(mask: Mask, reads: Sequence[sse.Read]) -> tuple[tuple[sse.Read, ...]
     """(the reads with their secrets starred, the number of places)."""
     parts, places = mask.parts([read.data for read in reads])
     return tuple(sse.Read(read.t_ms, part) for read, part in zip(reads, parts)), places
-
-
-class _TokenWatch:
-    """Says when the first token has arrived: text, or reasoning."""
-
-    def __init__(self) -> None:
-        self.seen = False
-        self._decoder: sse.Decoder | None = sse.Decoder()
-
-    def feed(self, data: bytes) -> bool:
-        """Take the next bytes; say whether a token has come."""
-        if self._decoder is None:
-            return False
-        try:
-            events = self._decoder.feed(data)
-        except sse.TooLong:
-            self._decoder = None
-            return False
-        for event in events:
-            with contextlib.suppress(sse.StreamFailure):
-                value = None if sse.is_done(event) else sse.chunk_of(event)
-                # Of each chunk alone: whatever answer it belongs to, something is generated.
-                self.seen = self.seen or (
-                    value is not None and any(map(sse.is_token, sse.renumbered([value])))
-                )
-        return self.seen
 
 
 class Client:

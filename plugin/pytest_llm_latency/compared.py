@@ -13,7 +13,8 @@ from typing import Any
 from .baseline import ALL_JUDGES, Measured, compare, measured
 from .errors import ArtifactError, ConfigError, LatencyError
 from .figures import Ratio
-from .grade import NONSENSE, GradedLab
+from .grade import GradedLab
+from .proof.verdicts import NONSENSE
 from .relations import Verdict
 from .results import Lab, TtftResult
 from .rundir import RUN_FILE

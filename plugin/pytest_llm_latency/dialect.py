@@ -103,7 +103,7 @@ def told_by(recording: Recording) -> dict[str, Any]:
     """What one short stream shows of a server: the words by which `Capabilities` has it."""
     timeline = derive(recording)
     if timeline.error is not None:
-        return {"stream_error": timeline.error}
+        return {"stream_error": timeline.error, "rate_limited": timeline.limited is not None}
     return {
         "timings": bool(timeline.timings),
         "usage": bool(timeline.usage),

@@ -97,7 +97,7 @@ class Directory:
 
     def write(self, files: Mapping[str, bytes]) -> None:
         """Write the files whole or not at all: all beside their places first, then renamed. Where
-        it raises, none of them has changed."""
+        it raises, none of them has changed, unless a rename failed: then those before it have."""
         parts: list[tuple[int, str, str]] = []
         with contextlib.ExitStack() as stack:
             try:

@@ -23,6 +23,7 @@ from .errors import ArtifactError, LatencyError, NotDoneYet, RateLimited, Stream
 from .files import Directory
 from .proof.closes import order_of_closes
 from .proof.evidence import Evidence
+from .proof.verdicts import NONSENSE
 from .proof.verdicts import verdicts as proof_of
 from .recording import End, Recording, Reply, Request, load
 from .relations import Verdict
@@ -59,10 +60,6 @@ MAX_SMALL_BYTES = 4 * 1024 * 1024
 OURS = ("salt", "changed_suffix")
 # What the closes of a directory of before this was known do not have.
 LATER_KEYS = frozenset(one.name for one in fields(CancelCase) if one.default is not MISSING)
-NONSENSE = (
-    *(TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError),
-    RecursionError,
-)
 R = TypeVar("R")
 _UPSTREAM_RESULTS: Mapping[str, Callable[[dict[str, Recording]], Any]] = {
     "sse": results.sse_result,

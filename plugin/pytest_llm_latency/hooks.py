@@ -102,7 +102,7 @@ class MeasuringHooks:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write run.json; a run whose results could not be written has failed."""
         for _, measuring in self._targets.made():
-            problem = measuring.finish()
+            problem = measuring.finish(session.exitstatus != pytest.ExitCode.INTERRUPTED)
             if problem is not None:
                 words = self._language.say(f"llm-latency: {problem}")
                 print(inert_block(words), file=sys.stderr)

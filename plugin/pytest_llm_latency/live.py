@@ -113,7 +113,8 @@ class LiveSession(Session):
         """Have the server, look at it, and check that the longest prompt fits."""
         check_plan(plan, self._documents)
         self._costs.check(*self._planned(plan))
-        self.run.facts["plan"] = asdict(plan)  # a grading compares what was asked with it
+        # A grading compares what was asked with it.
+        self.run.facts["plan"] = self.mask.value(asdict(plan))
         settings, live_log = self.settings, self.run.path / LIVE_LOG
         try:
             args = hide_arguments(args)  # a test may have given others than the options
@@ -290,8 +291,8 @@ class LiveSession(Session):
             self._masked_told = True
             self.run.note(
                 step,
-                "the server repeats a secret (the API key, a header of yours): stars stand for it "
-                "in the files, and in what is derived from them",
+                "a secret (the API key, a header of yours) stood in what was received or logged: "
+                "stars stand for it in the files, and in what is derived from them",
             )
 
     def _to_upstream(self) -> Client:
@@ -407,9 +408,9 @@ class LiveSession(Session):
     def _places(self) -> list[tuple[str, str]]:
         return [("files", str(self.run.path)), *super()._places()]
 
-    def finish(self) -> str | None:
+    def finish(self, is_whole: bool) -> str | None:
         """Write run.json a last time; give what went wrong."""
-        self.run.facts["ended"] = True
+        self.run.facts["ended"] = is_whole
         self.run.facts["waits"] = {"times": len(self._waits_s), "seconds": sum(self._waits_s)}
         self.run.facts["costs"] = {"requests": self._costs.requests, "tokens": self._costs.tokens}
         try:
@@ -451,6 +452,8 @@ def _check_model_named(url: str, offered: Capabilities, flag: str) -> None:
     """Raise ConfigError where the look at a server failed and it has models to choose from."""
     if offered.stream_error is None or offered.dialect.model is not None or not offered.models:
         return
+    if offered.rate_limited:
+        return  # the steps say so
     models = list(map(sse.shown_words, offered.models[:8]))
     raise ConfigError(
         f"{url}: {offered.stream_error}; name one of its models: {flag}={models[0]} "

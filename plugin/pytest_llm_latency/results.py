@@ -164,12 +164,13 @@ def _counting(recordings: Recordings) -> tuple[Recordings, bool]:
             if leg.startswith(prefix)
         }
         # A longer prompt that did not fit ends its round.
-        if found and (prefix != LONGER or _is_usable(found.get(f"{CACHE_LEGS[-1]}-1"))):
+        if found and (prefix != LONGER or is_usable(found.get(f"{CACHE_LEGS[-1]}-1"))):
             return found, True
     return recordings, False
 
 
-def _is_usable(recording: Recording | None) -> bool:
+def is_usable(recording: Recording | None) -> bool:
+    """Whether there is a whole answer with text."""
     return recording is not None and _error(recording) is None
 
 
@@ -571,7 +572,7 @@ def sentence_result(
         sentence,
         timeline,
         speech(timeline.pieces, rule, words_per_minute),
-        (sentence, *(_sentence(derive(leg), rule) for leg in again if _is_usable(leg))),
+        (sentence, *(_sentence(derive(leg), rule) for leg in again if is_usable(leg))),
     )
 
 

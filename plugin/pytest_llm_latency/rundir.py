@@ -20,7 +20,7 @@ from .files import Directory, parts_of
 from .recording import Recording
 from .recording import dump as dump_recording
 from .relations import FAILING
-from .sse import json_text, now, value_of
+from .sse import json_text, now
 from .strictjson import load_json
 
 RUN_FILE = "run.json"
@@ -178,6 +178,7 @@ class RunDirectory:
             self.close()
             raise
         self._ours: dict[str, dict[str, Any]] = {}  # the entries of the steps of this run
+        self._begun: set[str] = set()  # the steps whose evidence this run writes anew
         self._staged: dict[str, dict[str, Any]] = {}  # files of steps under way, by step
         self._pending: dict[str, dict[str, bytes]] = {}  # their artifacts, until commit_step
         self._saved_at = self._save_took = 0.0  # seconds
@@ -195,9 +196,12 @@ class RunDirectory:
         index |= {name: {} for name in SECTIONS}
         if not self._files.exists(RUN_FILE):
             return index
-        found = value_of(self._files.read(RUN_FILE, MAX_RUN_BYTES))
-        if _depth(found) <= _DEEPEST and _is_index(found):
-            return {**index, **found}
+        content = self._files.read(RUN_FILE, MAX_RUN_BYTES)
+        with contextlib.suppress(ArtifactError, ValueError):
+            found = load_json(content.decode("utf-8"), RUN_FILE)
+            if _depth(found) <= _DEEPEST and _is_index(found):
+                json_text(found)  # what cannot be written again, as NaN, is none of ours
+                return {**index, **found}
         self._files.rename(RUN_FILE, f"{RUN_FILE}.before-{self.run_id}")
         return index
 
@@ -224,6 +228,7 @@ class RunDirectory:
     def begin_step(self, step: str) -> None:
         """Begin to measure a step anew. What an earlier run left of it stays until
         `commit_step`, so that a measurement that fails loses nothing."""
+        self._begun.add(step)
         self._ours[step] = {"run": self.run_id, "notes": []}
         self._staged[step] = {}
         self._pending[step] = {}
@@ -307,6 +312,9 @@ class RunDirectory:
         content = data.encode("utf-8") if isinstance(data, str) else data
         staged = self._staged.get(step)
         evidence = f"{EVIDENCE}/{step}/"
+        failed = self._index["failures"].get(step)
+        if name.startswith(evidence) and failed is not None and failed is self._ours.get(step):
+            return  # of a thread that has outlived its step: an earlier run's files stay
         if staged is None:
             self._files.write({name: content})
         elif name.startswith(evidence):
@@ -328,8 +336,9 @@ class RunDirectory:
     def keep_text(self, label: str, text: str | bytes) -> None:
         """Write an evidence file; `label` begins with the step's name."""
         step = label.partition("/")[0]
-        if step not in self._ours:
+        if step not in self._begun:
             # A user's own test, which no lab step announced: its evidence begins anew.
+            self._begun.add(step)
             self._entry(step)
             self._remove_evidence(f"{EVIDENCE}/{step}")
             for name in self.names(step):

@@ -234,8 +234,9 @@ class Session:
         """Numbers of this run to put beside those of other targets."""
         return {}
 
-    def finish(self) -> str | None:
-        """Keep what the tests have added; give what went wrong."""
+    def finish(self, is_whole: bool) -> str | None:  # noqa: ARG002
+        """Keep what the tests have added; give what went wrong. `is_whole`: nothing ended the run
+        before its end."""
         return None
 
     def _make_page(
@@ -323,7 +324,7 @@ class GradeSession(Session):
         line = f"graded: {self._directory}, by its {LEVEL_WORDS[self.basis]}"
         return [line, *super()._facts_lines()]
 
-    def finish(self) -> str | None:
+    def finish(self, is_whole: bool) -> str | None:  # noqa: ARG002
         """Write the page, where one is asked for."""
         if self.settings.page is None:
             return None

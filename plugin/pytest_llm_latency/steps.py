@@ -20,7 +20,7 @@ from .artifacts import Chunk
 from .asked import LONGER_ANSWERS, PREFILL_CASE_CLOSE_AT_MS, Question
 from .capabilities import Capabilities
 from .client import Client, Exchange
-from .errors import BudgetError, ConfigError, ServerError, StreamError
+from .errors import BudgetError, ConfigError, RateLimited, ServerError, StreamError
 from .plan import Messages, Plan, new_salt
 from .recording import Recording, Reply
 from .results import (
@@ -422,8 +422,8 @@ def measure_cache(bench: Bench) -> CacheResult:
     if times > 1:
         try:
             legs = {**legs, **measure_longer(new_salt())}
-        except BudgetError:
-            raise
+        except (BudgetError, RateLimited):
+            raise  # nothing is proven about the server
         except (StreamError, ConfigError) as error:
             bench.note("cache", f"a longer prompt could not be measured: {error}")
         else:

@@ -6,6 +6,7 @@ It interprets one recording and compares nothing; relations between recordings a
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -378,9 +379,40 @@ def _events(recording: Recording) -> Iterator[tuple[float, sse.Event, bool]]:
         yield recording.reads[-1].t_ms, last, False
 
 
+def is_success(status: int | None) -> bool:
+    """Whether a status is one of success: some frameworks answer a POST with 201."""
+    return status is not None and 200 <= status < 300
+
+
 def is_answered(recording: Recording) -> bool:
-    """Whether the status is one of success: some frameworks answer a POST with 201."""
-    return recording.status is not None and 200 <= recording.status < 300
+    """Whether an answer came that is no refusal."""
+    return is_success(recording.status)
+
+
+class TokenWatch:
+    """Says when the first token has arrived, of any channel."""
+
+    def __init__(self) -> None:
+        self.seen = False
+        self._decoder: sse.Decoder | None = sse.Decoder()
+
+    def feed(self, data: bytes) -> bool:
+        """Take the next bytes; say whether a token has come."""
+        if self._decoder is None:
+            return False
+        try:
+            events = self._decoder.feed(data)
+        except sse.TooLong:
+            self._decoder = None
+            return False
+        for event in events:
+            with contextlib.suppress(sse.StreamFailure):
+                value = None if sse.is_done(event) else sse.chunk_of(event)
+                # Of each chunk alone: whatever answer it belongs to, something is generated.
+                self.seen = self.seen or (
+                    value is not None and any(map(sse.is_token, sse.renumbered([value])))
+                )
+        return self.seen
 
 
 def _merged(usage: Mapping[str, Any], further: Mapping[str, Any]) -> Mapping[str, Any]:

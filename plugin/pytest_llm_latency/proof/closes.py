@@ -17,7 +17,7 @@ from ..results import (
 )
 from ..rundir import RUN_FILE
 from ..slots import ONE_TOKEN, Poll, answer_of
-from ..sse import Decoder, StreamFailure, chunk_of, is_done, is_token
+from ..timeline import TokenWatch
 from .evidence import Evidence, Run, file_of, lab_step
 from .recordings import late_ms
 
@@ -88,16 +88,8 @@ def _close_at_ms(leg: str, plan: Plan) -> float | None:
 
 def _first_token(recording: Recording) -> int | None:
     """The read with the first token, counted from 0."""
-    decoder = Decoder()
-    for number, read in enumerate(recording.reads):
-        for event in decoder.feed(read.data):
-            try:
-                value = None if is_done(event) else chunk_of(event)
-            except StreamFailure:
-                continue
-            if value is not None and is_token(value):
-                return number
-    return None
+    watch = TokenWatch()
+    return next((i for i, read in enumerate(recording.reads) if watch.feed(read.data)), None)
 
 
 # --- the answers of /slots ---

@@ -25,6 +25,7 @@ from ..results import (
     SENTENCE_AGAIN,
     cache_result,
     is_offered,
+    is_usable,
     prefill_result,
     server_result,
     serves_several,
@@ -141,7 +142,7 @@ def _cache(legs: Legs, plan: Plan, rounds: int, wanted: set[str]) -> str | None:
     if not longer:
         return _in_rounds(legs, names, SALTED, is_warm, enough, wanted)
     # Whether a longer prompt is tried depends on what was not recorded; if so, it is repeated.
-    if any(f"{LONGER}{name}-1" not in legs for name in names):
+    if not all(is_usable(legs.get(f"{LONGER}{name}-1")) for name in names):
         wanted |= longer  # it did not fit
         return _in_rounds(legs, names, SALTED, is_warm, enough, wanted)
     wanted.update(f"{SALTED}{name}-1" for name in names if is_warm)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -124,9 +125,10 @@ def _stream(recording: Recording, run: Run, leg: str) -> Iterator[str]:
 
 def _read_with_done(recording: Recording) -> int | None:
     decoder = sse.Decoder()
-    for number, read in enumerate(recording.reads, 1):
-        if any(map(sse.is_done, decoder.feed(read.data))):
-            return number
+    with contextlib.suppress(sse.TooLong):  # what is behind was not looked at
+        for number, read in enumerate(recording.reads, 1):
+            if any(map(sse.is_done, decoder.feed(read.data))):
+                return number
     return None
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from .. import asked, sse
@@ -26,6 +28,7 @@ from .prompts import believed, documents_of, is_chat
 
 # What stands in a recording where a secret was: it cannot be compared.
 MASKS = ("<secret>", "********")
+_STARS = re.compile(r"\*{8,}")
 
 
 def problem(evidence: Evidence, step: str) -> str | None:
@@ -102,9 +105,12 @@ def _chat(
         return f"its prompt has {shown}, expected the contrary, because of the leg's name"
     documents, times = documents_of(evidence, step, leg, messages, plan, run)
     if (name, leg) == ("cancel", CANCEL_TWO[0]):
-        times = answer_limit(request.body) // max(plan.cancel_max_tokens, 1)
-        if times not in asked.LONGER_ANSWERS[:2]:
-            return f"max_tokens is {answer_limit(request.body)}, which the step does not ask for"
+        limit, least = answer_limit(request.body), 1 if dialect is None else dialect.min_tokens
+        factors = asked.LONGER_ANSWERS[:2]
+        fitting = [n for n in factors if max(n * plan.cancel_max_tokens, least) == limit]
+        if not fitting:
+            return f"max_tokens is {limit}, which the step does not ask for"
+        times = fitting[0]
     wanted = asked.question(name, leg, plan, documents, salt, times)
     if wanted is None:
         return f"the step {name!r} has no leg of this name"
@@ -117,10 +123,16 @@ def _chat(
         )
     if name == CAPABILITIES:
         return None  # how it is asked is found out there
-    return _differing(request.body, dialect.body(wanted.body()), name)
+    return _differing(request.body, dialect.body(wanted.body()), name, dialect.extra)
 
 
-def _differing(found: Mapping[str, Any], expected: Mapping[str, Any], step: str) -> str | None:
+def _differing(
+    found: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    step: str,
+    extra: Mapping[str, Any] = MappingProxyType({}),
+) -> str | None:
+    """Where a request differs. A secret, which is starred, may stand in `extra` and in texts."""
     because = f"the step {step!r} asks so"
     for key in dict.fromkeys([*expected, *found]):
         if key not in found:
@@ -134,7 +146,9 @@ def _differing(found: Mapping[str, Any], expected: Mapping[str, Any], step: str)
                 return f"{words}, because {because}"
         elif key == "model" and isinstance(one, str) and sse.shown_words(one) == other:
             continue  # run.json has a long name in short
-        elif _shown(one) != _shown(other) and not any(mask in _shown(one) for mask in MASKS):
+        elif key in extra and any(mask in _shown(one) for mask in MASKS):
+            continue
+        elif _shown(one) != _shown(other):
             return f"{key} is {_shown(one)[:60]}, expected {_shown(other)[:60]}, because {because}"
     return None
 
@@ -147,7 +161,7 @@ def _differing_messages(found: Messages, expected: Messages) -> str | None:
     if len(found) != len(expected):
         return f"it has {len(found)} messages, expected {len(expected)}"
     for number, (one, other) in enumerate(zip(found, expected)):
-        if one == other:
+        if one == other or _is_starred(one, other):
             continue
         if set(one) != set(other) or one["role"] != other["role"]:
             return f"messages[{number}] has {_shown(one)[:60]}, expected {_shown(other)[:60]}"
@@ -162,6 +176,18 @@ def _differing_messages(found: Messages, expected: Messages) -> str | None:
             f"...{wanted[begin : at + 20]!r}"
         )
     return None
+
+
+def _is_starred(found: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    """Whether two messages differ by nothing but stars in place of as many characters."""
+    text = found.get("content")
+    if {**found, "content": ""} != {**expected, "content": ""} or not isinstance(text, str):
+        return False
+    parts = _STARS.split(text)
+    pattern = f".{{1,{len(text)}}}"
+    wanted = str(expected["content"])
+    starred = re.compile(pattern.join(map(re.escape, parts)), re.S)
+    return len(parts) > 1 and starred.fullmatch(wanted) is not None
 
 
 def _to_one_server(evidence: Evidence, step: str) -> str | None:
@@ -201,7 +227,7 @@ def _of_look(evidence: Evidence, step: str, dialect: Dialect | None, run: Run) -
         wanted = asked.question(CAPABILITIES, f"stream-{number}", run.plan)
         assert wanted is not None
         body = asking.dialect.body(wanted.body())
-        words = _differing(recording.request.body, body, CAPABILITIES)
+        words = _differing(recording.request.body, body, CAPABILITIES, dialect.extra)
         if words is not None:
             return f"{where}: {words}"
         goes_on = asking.goes_on_after(recording)
@@ -212,9 +238,10 @@ def _of_look(evidence: Evidence, step: str, dialect: Dialect | None, run: Run) -
         "max_tokens_name": asking.dialect.max_tokens_name,
         "min_tokens": asking.dialect.min_tokens,
         "stream_error": None,
+        "rate_limited": False,
         **told_by(recording),
     }
-    before = {"min_tokens": 1}  # what a run of before does not have
+    before = {"min_tokens": 1, "rate_limited": False}  # what a run of before does not have
     for key, value in told.items():
         value = sse.shown_words(value) if isinstance(value, str) else value
         if offers.get(key, before.get(key)) != value:

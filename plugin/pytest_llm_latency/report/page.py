@@ -25,10 +25,11 @@ from .. import budget
 from ..causes import Cause
 from ..errors import ArtifactError, LatencyError
 from ..files import Directory
-from ..grade import NONSENSE, GradedLab
+from ..grade import GradedLab
 from ..language import Language
 from ..language import language as in_language
 from ..numbers import Number, numbers
+from ..proof.verdicts import NONSENSE
 from ..relations import FAILING, Outcome, Verdict, count, milliseconds
 from ..results import (
     CacheResult,

@@ -212,7 +212,7 @@ def test_results_that_could_not_be_written_fail_the_run(
     pytester.makepyfile(
         full_disk="""
         from pytest_llm_latency import live
-        live.LiveSession.finish = lambda self: "cannot write run.json: No space left on device"
+        live.LiveSession.finish = lambda self, is_whole: "cannot write run.json: No space left on device"
         """,
         test_one="""
         def test_one(llm_expect):

@@ -182,7 +182,7 @@ def test_a_run_that_measures(measured: Path) -> None:
     assert found_in(measured) == {}
     printed = (measured / "printed").read_text()
     assert "4 passed" in printed
-    assert printed.count("the server repeats a secret") == 1
+    assert printed.count("a secret (the API key, a header of yours) stood") == 1
     written = b"".join(path.read_bytes() for path in measured.rglob("*") if path.is_file())
     for secret in (b"pw-of-me", b"pw-of-it", b'"short"'):
         assert secret not in written
@@ -240,7 +240,7 @@ def test_a_secret_that_only_the_log_has(tmp_path: Path) -> None:
     with serving(script) as server:
         args = (f"--llm-url={server.base_url}", "-k", "cancel", f"--llm-log={log}")
         printed = run_pytest(tmp_path, *args, LLM_API_KEY=KEY)
-    assert printed.count("note: cancel: the server repeats a secret") == 1
+    assert printed.count("note: cancel: a secret (the API key, a header of yours) stood") == 1
     copied = (tmp_path / "voice/llm/server.log").read_bytes()
     assert copied == log.read_bytes().replace(KEY.encode(), b"*" * len(KEY))[-len(copied) :]
 

@@ -20,7 +20,7 @@ from pytest_llm_latency.files import Directory
 from pytest_llm_latency.grade import GradedLab
 from pytest_llm_latency.masking import Mask
 from pytest_llm_latency.report import MADE_BY, is_page
-from pytest_llm_latency.rundir import MAX_RUN_BYTES, WRITTEN, RunDirectory
+from pytest_llm_latency.rundir import FORMAT, MAX_RUN_BYTES, VERSION, WRITTEN, RunDirectory
 from pytest_llm_latency.server.logs import FileLog
 from pytest_llm_latency.server.process import _writable
 from pytest_llm_latency.session import GradeSession
@@ -423,7 +423,9 @@ def test_an_odd_value_in_a_run_json_is_no_traceback(run: Path, odd: str) -> None
     one = RunDirectory(run, {})
     one.save()
     one.close()
-    assert "ttft" in json.loads((run / "run.json").read_text())["steps"]
+    # What cannot be written again is kept as it was.
+    found = [run / "run.json", *run.glob("run.json.before-*")]
+    assert any("ttft" in json.loads(path.read_text())["steps"] for path in found)
 
 
 def test_a_run_json_of_a_gigabyte(run: Path) -> None:
@@ -548,3 +550,40 @@ def test_the_log_of_our_own_server_is_a_new_file(run: Path, outside: Path) -> No
     with _writable(run / ".server.log") as log:
         log.write(b"new")
     assert (run / ".server.log").read_bytes() == b"new"
+
+
+def test_a_run_json_of_many_tests_is_kept(run: Path) -> None:
+    """Beyond what is read of a server: it is our own file."""
+    steps = {f"test_{number}.py::test_it[{'x' * 500}]": {"run": "a"} for number in range(9_000)}
+    index = {"format": FORMAT, "version": VERSION, "run": "a", "runs": {"a": {}}, "steps": steps, "failures": {}, "artifacts": {}}  # fmt: skip
+    (run / "run.json").write_text(json.dumps(index))
+    assert (run / "run.json").stat().st_size > 4 * 1024 * 1024
+    directory = RunDirectory(run, {})
+    directory.save()
+    directory.close()
+    assert len(json.loads((run / "run.json").read_text())["steps"]) == 9_000
+
+
+def test_a_note_before_the_first_recording_leaves_no_earlier_evidence(run: Path) -> None:
+    for labels, noted in ((("look/1", "look/2"), False), (("look/1",), True)):
+        directory = RunDirectory(run, {})
+        if noted:
+            directory.note("look", "the server wanted to be waited for")
+        for label in labels:
+            directory.keep_text(f"{label}.jsonl", "{}")
+        directory.save()
+        directory.close()
+    assert [path.name for path in (run / "evidence" / "look").iterdir()] == ["1.jsonl"]
+    index = json.loads((run / "run.json").read_text())
+    assert list(index["artifacts"]) == ["evidence/look/1.jsonl"]
+
+
+def test_a_thread_that_outlives_its_step_writes_nothing(run: Path) -> None:
+    directory = RunDirectory(run, {})
+    directory.begin_step("cancel")
+    directory.fail_step("cancel", "interrupted")
+    directory.keep_text("cancel/late.jsonl", "{}")
+    directory.save()
+    directory.close()
+    assert not (run / "evidence" / "cancel").exists()
+    assert json.loads((run / "run.json").read_text())["artifacts"] == {}
