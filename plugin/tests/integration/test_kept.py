@@ -90,7 +90,7 @@ def test_a_step_that_had_passed_is_kept(tmp_path: Path, how: signal.Signals) -> 
     assert "1 passed" in printed
     assert "the stream has its end" in printed
     assert index["failures"]["ttft"]["error"] == "interrupted"
-    assert index["runs"][index["run"]]["ended"] is True
+    assert index["runs"][index["run"]]["ended"] is False
 
 
 def test_a_later_run_without_a_server_loses_nothing(lab: Run, pytester: pytest.Pytester) -> None:

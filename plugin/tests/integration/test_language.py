@@ -93,7 +93,7 @@ def test_a_run_in_chinese_is_graded_in_any_language(
         result.stdout.fnmatch_lines([f"*{words}*"])
         rows = [line for line in result.outlines if re.match(r"(sse|cache) ", line)]
         basis = {"zh": "  依据证据  ", "en": "  on evidence  "}[code]
-        assert len(rows) == sum(basis in row for row in rows) == 18
+        assert len(rows) == sum(basis in row for row in rows) == 22
     missing = pytester.path / "voice" / "llm" / "cache.json"
     missing.unlink()
     result = lab("-k", "cache", "--llm-grade=voice/llm", "--llm-lang=zh", own_server=False)
