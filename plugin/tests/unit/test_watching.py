@@ -181,3 +181,38 @@ def test_what_polls_keep_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     bench: Any = SimpleNamespace(behind=SimpleNamespace(get=get))
     polls = steps._Watcher(bench, None, {})._poll("x", sse.now(), False)
     assert len(polls) == len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("stops", "counts", "noted"),
+    [
+        (["stopped"], "stopped", 0),
+        (["unknown"], "unknown", 0),
+        (["ran on", "stopped"], "stopped", 1),
+        (["ran on", "ran on"], "ran on", 1),
+    ],
+)
+def test_a_close_in_prefill_that_did_not_stop_it_is_made_once_more(
+    monkeypatch: pytest.MonkeyPatch, stops: list[str], counts: str, noted: int
+) -> None:
+    """llama.cpp's own server, with nothing before it, did not look at its client in 6.5 s, once."""
+    recordings: dict[str, Any] = {}
+    notes: list[str] = []
+    left = iter(stops)
+
+    def extra_close(name: str, *_: Any, **__: Any) -> list[Any]:
+        case = SimpleNamespace(
+            stop=next(left), prompt_processed=9, prompt_tokens=9, idle_after_ms=1
+        )
+        recordings[name] = case
+        return [SimpleNamespace(case=lambda _: case)]
+
+    monkeypatch.setattr(steps, "_long_prompt", lambda _: SimpleNamespace(messages=[]))
+    bench: Any = SimpleNamespace(
+        progress=lambda _: None,
+        token_question=lambda _: None,
+        note=lambda _, text: notes.append(text),
+    )
+    watcher: Any = SimpleNamespace(extra_close=extra_close)
+    (close,) = steps._closed_in_prefill(bench, watcher, recordings)
+    assert (close.case(recordings).stop, len(notes), list(left)) == (counts, noted, [])
