@@ -52,9 +52,9 @@ def output(run: subprocess.Popen[bytes]) -> str:
 
 def test_a_normal_end(tmp_path: Path, own_model: Path) -> None:
     run = start(tmp_path, own_model, "-k", "ttft")
-    assert wait_until(lambda: len(servers("death.gguf")) == 2)  # the guard and the server
+    assert wait_until(lambda: len(servers(str(own_model))) == 2)  # the guard and the server
     assert "1 passed" in output(run)
-    assert servers("death.gguf") == []
+    assert servers(str(own_model)) == []
 
 
 def step_file(tmp_path: Path, name: str) -> Callable[[], bool]:
@@ -65,13 +65,13 @@ def step_file(tmp_path: Path, name: str) -> Callable[[], bool]:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal(tmp_path: Path, own_model: Path, how: signal.Signals, moment: str) -> None:
     run = start(tmp_path, own_model)
-    assert wait_until(lambda: bool(servers("death.gguf")))
+    assert wait_until(lambda: bool(servers(str(own_model))))
     if moment == "step":
         assert wait_until(step_file(tmp_path, "ttft.json"), 30), output(run)
     os.killpg(run.pid, how) if how == signal.SIGINT else run.send_signal(how)
     printed = output(run)
     assert run.returncode != 0
-    assert wait_until(lambda: servers("death.gguf") == []), printed
+    assert wait_until(lambda: servers(str(own_model)) == []), printed
     if how == signal.SIGINT:
         assert "KeyboardInterrupt" in printed
     if moment == "step":  # what was measured is kept
@@ -92,18 +92,18 @@ def test_a_timeout(tmp_path: Path, own_model: Path, method: str) -> None:
         [sys.executable, "-m", "pytest", "test_slow.py", f"--llm-gguf={own_model}", "--llm-server=local"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    assert wait_until(lambda: bool(servers("death.gguf")))
+    assert wait_until(lambda: bool(servers(str(own_model))))
     assert "Timeout" in output(run)
-    assert wait_until(lambda: servers("death.gguf") == [])
+    assert wait_until(lambda: servers(str(own_model)) == [])
 
 
 def test_the_guard_killed(tmp_path: Path, own_model: Path) -> None:
     run = start(tmp_path, own_model)
     assert wait_until(step_file(tmp_path, "sse_raw.txt"), 30)
-    for process in servers("death.gguf"):
+    for process in servers(str(own_model)):
         if "guard.py" in " ".join(process.info["cmdline"]):
             process.kill()
-    assert wait_until(lambda: servers("death.gguf") == [])
+    assert wait_until(lambda: servers(str(own_model)) == [])
     printed = output(run)
     assert "failed" in printed
     assert "INTERNALERROR" not in printed
@@ -114,7 +114,7 @@ def test_a_server_that_dies_in_a_step_fails_the_rest_clearly(
 ) -> None:
     run = start(tmp_path, own_model)
     assert wait_until(step_file(tmp_path, "sse_raw.txt"), 30)
-    for process in servers("death.gguf"):
+    for process in servers(str(own_model)):
         if "embedded_main.py" in process.info["cmdline"][1]:
             process.kill()
     printed = output(run)
