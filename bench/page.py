@@ -19,11 +19,11 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from pytest_llm_latency import sse
-from pytest_llm_latency.artifacts import CHUNKS
-from pytest_llm_latency.recording import End, Recording, Request
+from pytest_llm_latency.evidence.artifacts import CHUNKS
+from pytest_llm_latency.evidence.recording import End, Recording, Request
+from pytest_llm_latency.evidence.run_directory import RunDirectory
 from pytest_llm_latency.report import page
-from pytest_llm_latency.results import sse_result
-from pytest_llm_latency.rundir import RunDirectory
+from pytest_llm_latency.steps.sse.result import sse_result
 
 PIECES = 10_000
 BEAT_MS = 2.5

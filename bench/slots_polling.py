@@ -14,11 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from pytest_llm_latency.client import Client
-from pytest_llm_latency.server.own import own_command
-from pytest_llm_latency.server.process import free_port, guarded
-from pytest_llm_latency.steps import POLL_IN_GENERATION_S
-from pytest_llm_latency.timeline import derive
+from pytest_llm_latency.evidence.derive import derive
+from pytest_llm_latency.servers.own_command import own_command
+from pytest_llm_latency.servers.process import free_port, guarded
+from pytest_llm_latency.steps.cancel.watch import POLL_IN_GENERATION_S
+from pytest_llm_latency.wire.client import Client
 
 CLOSES = 12
 ONE_LOOK_S = 1.5

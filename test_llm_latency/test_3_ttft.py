@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_llm_latency import relations
-from pytest_llm_latency.results import Lab
-from pytest_llm_latency.session import Expect
+from pytest_llm_latency.lab.protocol import Lab
+from pytest_llm_latency.session.base import Expect
+from pytest_llm_latency.steps.ttft import judge as relations
 
 pytestmark = [
     pytest.mark.llm_latency(step="ttft"),
@@ -17,4 +17,4 @@ pytestmark = [
 @pytest.mark.usefixtures("llm_ready")
 def test_ttft(llm_lab: Lab, llm_expect: Expect) -> None:
     """The first text comes before the end; the medians are the third of five."""
-    llm_expect(*relations.ttft(llm_lab.ttft()))
+    llm_expect(*relations.judge_ttft(llm_lab.ttft()))

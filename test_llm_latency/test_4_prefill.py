@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_llm_latency import relations
-from pytest_llm_latency.results import Lab
-from pytest_llm_latency.session import Expect
+from pytest_llm_latency.lab.protocol import Lab
+from pytest_llm_latency.session.base import Expect
+from pytest_llm_latency.steps.prefill import judge as relations
 
 pytestmark = [
     pytest.mark.llm_latency(step="prefill"),
@@ -17,4 +17,4 @@ pytestmark = [
 @pytest.mark.usefixtures("llm_ready")
 def test_prefill(llm_lab: Lab, llm_expect: Expect) -> None:
     """Prompt tokens and TTFT grow with 0, 4 and 12 documents."""
-    llm_expect(*relations.prefill(llm_lab.prefill()))
+    llm_expect(*relations.judge_prefill(llm_lab.prefill()))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_llm_latency import relations
-from pytest_llm_latency.results import Lab
-from pytest_llm_latency.session import Expect
+from pytest_llm_latency.lab.protocol import Lab
+from pytest_llm_latency.session.base import Expect
+from pytest_llm_latency.steps.cache import judge as relations
 
 pytestmark = [
     pytest.mark.llm_latency(step="cache"),
@@ -17,4 +17,4 @@ pytestmark = [
 @pytest.mark.usefixtures("llm_ready")
 def test_cache(llm_lab: Lab, llm_expect: Expect) -> None:
     """The repeated prompt is cheaper than the cold one and than one changed at its front."""
-    llm_expect(*relations.cache(llm_lab.cache()))
+    llm_expect(*relations.judge_cache(llm_lab.cache()))

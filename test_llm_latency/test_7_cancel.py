@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_llm_latency import relations
-from pytest_llm_latency.results import Lab
-from pytest_llm_latency.session import Expect
+from pytest_llm_latency.lab.protocol import Lab
+from pytest_llm_latency.session.base import Expect
+from pytest_llm_latency.steps.cancel import judge as relations
 
 pytestmark = [
     pytest.mark.llm_latency(step="cancel"),
@@ -17,4 +17,4 @@ pytestmark = [
 @pytest.mark.usefixtures("llm_ready")
 def test_cancel(llm_lab: Lab, llm_expect: Expect) -> None:
     """A close stops the generation: the slot goes idle, and the log says so."""
-    llm_expect(*relations.cancel(llm_lab.cancel()))
+    llm_expect(*relations.judge_cancel(llm_lab.cancel()))

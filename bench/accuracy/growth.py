@@ -29,17 +29,22 @@ def peak_kb() -> int:
 
 def read(port: int, number: int) -> dict[str, float]:
     """One stream, read, derived, kept."""
-    from pytest_llm_latency import client as module
-    from pytest_llm_latency.rundir import RunDirectory
-    from pytest_llm_latency.timeline import derive
+    from pytest_llm_latency import sse
+    from pytest_llm_latency.evidence.derive import derive
+    from pytest_llm_latency.evidence.run_directory import RunDirectory
+    from pytest_llm_latency.wire.client import Client
+    from pytest_llm_latency.wire.dialect import Dialect
+    from pytest_llm_latency.wire.exchange import Exchange
 
-    module.CHAT_PATH = f"/{number}"
+    sse.CHAT = f"/{number}"
     with tempfile.TemporaryDirectory() as directory:
-        client = module.Client(
-            f"http://127.0.0.1:{port}", keep=RunDirectory(Path(directory), {}).keep
+        client = Client(
+            f"http://127.0.0.1:{port}",
+            dialect=Dialect(api_path=""),
+            keep=RunDirectory(Path(directory), {}).keep,
         )
         memory, cpu = peak_kb(), time.process_time()
-        timeline = derive(module.Exchange(client, "own/1").run(BODY))
+        timeline = derive(Exchange(client, "own/1").run(BODY))
         assert len(timeline.pieces) == SHAPES[number].events, timeline.error
         return {"cpu_s": time.process_time() - cpu, "memory_kb": peak_kb() - memory}
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from emitter import SHAPES, stay_on
 
 if TYPE_CHECKING:
-    from pytest_llm_latency.recording import Recording
+    from pytest_llm_latency.evidence.recording import Recording
 
 BODY = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 64, "stream": True}
 HEADERS = {"Content-Type": "application/json"}
@@ -67,7 +67,7 @@ def ours(port: int, path: str) -> Seen:
 
 def ours_with_evidence(port: int, path: str) -> Seen:
     """The same, its recording written to disk as a run does."""
-    from pytest_llm_latency.rundir import RunDirectory
+    from pytest_llm_latency.evidence.run_directory import RunDirectory
 
     with tempfile.TemporaryDirectory() as directory:
         run = RunDirectory(Path(directory), {})
@@ -75,12 +75,14 @@ def ours_with_evidence(port: int, path: str) -> Seen:
 
 
 def _ours(port: int, path: str, keep: Callable[[Recording], None] | None) -> Seen:
-    from pytest_llm_latency import client as module
     from pytest_llm_latency import sse
+    from pytest_llm_latency.wire.client import Client
+    from pytest_llm_latency.wire.dialect import Dialect
+    from pytest_llm_latency.wire.exchange import Exchange
 
-    module.CHAT_PATH = path
-    client = module.Client(f"http://127.0.0.1:{port}", keep=keep)
-    exchange = module.Exchange(client, "own/1")
+    sse.CHAT = path
+    client = Client(f"http://127.0.0.1:{port}", dialect=Dialect(api_path=""), keep=keep)
+    exchange = Exchange(client, "own/1")
     recording = exchange.run(BODY)
     started = exchange.started_at
     return started, [

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from simulate import SEED, interval
 
-from pytest_llm_latency.baseline import change, side, spread
+from pytest_llm_latency.compare.noise import change, side, spread
 
 TRUE_CHANGES = (1.0, 1.5, 2.0, 3.0, 100.0)
 ROUNDS = (5, 10, 3, 1)

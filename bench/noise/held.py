@@ -16,8 +16,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from pytest_llm_latency.relations import Outcome, comes_as_made, ttft_below_total
-from pytest_llm_latency.timeline import Piece, Timeline
+from pytest_llm_latency.evidence.run_index import Outcome
+from pytest_llm_latency.evidence.timeline import Piece, Timeline
+from pytest_llm_latency.verdicts.stream import comes_as_made, ttft_below_total
 
 Judge = Callable[[Timeline], Outcome]
 TRICKLE_MS = 1.0

@@ -18,11 +18,11 @@ from pathlib import Path
 from load import busy
 
 from pytest_llm_latency import sse
-from pytest_llm_latency.client import Client
 from pytest_llm_latency.kb import read
 from pytest_llm_latency.plan import Plan
-from pytest_llm_latency.server.own import own_command
-from pytest_llm_latency.server.process import free_port, guarded
+from pytest_llm_latency.servers.own_command import own_command
+from pytest_llm_latency.servers.process import free_port, guarded
+from pytest_llm_latency.wire.client import Client
 
 SECONDS = 75.0
 QUIET_SECONDS = 10.0

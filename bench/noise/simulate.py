@@ -17,7 +17,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from pytest_llm_latency.decision import ROUNDS_AT_MOST, decide_pairs
+from pytest_llm_latency.verdicts.decision import ROUNDS_AT_MOST, decide_pairs
 
 SEED = 20261129
 TRUE_RATIOS = (1.0, 3.0, 5.6, 20.0)

@@ -18,11 +18,11 @@ from typing import Any
 from load import spinning
 
 from pytest_llm_latency import sse
-from pytest_llm_latency.client import Client
-from pytest_llm_latency.server.own import own_command
-from pytest_llm_latency.server.process import free_port, guarded
-from pytest_llm_latency.stamps import measure_stamps
-from pytest_llm_latency.timeline import Timeline
+from pytest_llm_latency.evidence.timeline import Timeline
+from pytest_llm_latency.servers.own_command import own_command
+from pytest_llm_latency.servers.process import free_port, guarded
+from pytest_llm_latency.wire.client import Client
+from pytest_llm_latency.wire.stamps import measure_stamps
 
 SPINNING = (0, 1, 2, 4)
 MAX_TOKENS = 64

@@ -31,10 +31,10 @@ import tiny_model  # noqa: E402
 from proxies import running  # noqa: E402
 
 from pytest_llm_latency import kb  # noqa: E402
-from pytest_llm_latency.client import Client  # noqa: E402
 from pytest_llm_latency.errors import ServerError  # noqa: E402
-from pytest_llm_latency.server.own import own_command  # noqa: E402
-from pytest_llm_latency.server.process import environment, free_port  # noqa: E402
+from pytest_llm_latency.servers.own_command import own_command  # noqa: E402
+from pytest_llm_latency.servers.process import environment, free_port  # noqa: E402
+from pytest_llm_latency.wire.client import Client  # noqa: E402
 
 PIECE = re.compile(rb'"content": ?"[^"]')
 TICK_MS = 1000.0 / os.sysconf("SC_CLK_TCK")

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from . import registration
 from .errors import LatencyError
-from .items import bound_in_time, measures, uses_ours
-from .options import Settings, language_of, resolve, urls_of
+from .session import registration
+from .session.items import bound_in_time, measures, uses_ours
+from .session.options import language_of, resolve, urls_of
+from .session.settings import Settings
 
 if TYPE_CHECKING:
-    from .client import Client
+    from .evidence.run_directory import RunDirectory
+    from .lab.protocol import Lab
     from .plan import Plan
-    from .relations import Verdict
-    from .results import Lab
-    from .rundir import RunDirectory
-    from .server.ways import Server
-    from .session import Expect, Session
-    from .targets import Targets
+    from .servers.choice import Server
+    from .session.base import Expect, Session
+    from .session.targets import Targets
+    from .verdicts.verdict import Verdict
+    from .wire.client import Client
 
 
 _targets_key: pytest.StashKey[Targets] = pytest.StashKey()
@@ -52,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and what shows the results of xdist's workers."""
     registration.check_ini_was_found(config)
     if config.getoption("dist", "no") != "no" and len(urls_of(config)) > 1:
-        from .targets import ControllerHooks
+        from .session.targets import ControllerHooks
 
         config.pluginmanager.register(ControllerHooks(config), "llm-latency-controller")
     registration.add_markers(config)
@@ -62,7 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Several targets: every measuring test once for each."""
     definitions = metafunc.definition._fixtureinfo.name2fixturedefs.get("llm_target", ())
     if uses_ours("llm_target", definitions) and len(urls_of(metafunc.config)) > 1:
-        from .session import each_target
+        from .session.target import each_target
 
         each_target(metafunc, urls_of(metafunc.config))
 
@@ -74,7 +75,7 @@ def pytest_collection_modifyitems(
     """One target after another (pytest-order mixes them), and every test bounded in time."""
     yield
     if any(map(measures, items)) and len(urls_of(config)) > 1:
-        from .session import target_of
+        from .session.target import target_of
 
         items.sort(key=target_of)
     bound_in_time(config, items)
@@ -90,8 +91,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         registration.check_something_grades(config)
         return
     registration.check_options_are_ours(config)
-    from .hooks import MeasuringHooks, RefusingHooks
-    from .targets import Targets
+    from .session.hooks import MeasuringHooks, RefusingHooks
+    from .session.targets import Targets
 
     is_worker = hasattr(config, "workerinput")
     if is_worker and len(urls_of(config)) < 2:
@@ -186,7 +187,7 @@ def llm_lab(request: pytest.FixtureRequest, llm_target: str, llm_plan: Plan) -> 
 @pytest.fixture
 def llm_expect(request: pytest.FixtureRequest, llm_target: str) -> Expect:
     """Judge: `llm_expect(verdict, ...)` fails or skips with the verdict's words."""
-    from .session import step_of
+    from .session.base import step_of
 
     session = _session(request, llm_target)
     step = step_of(request.node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .artifacts import CHUNKS, FILES, schema
+from .evidence.artifacts import CHUNKS, FILES, schema
 from .sse import json_text
 
 

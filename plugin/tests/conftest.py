@@ -12,8 +12,8 @@ import hypothesis
 import pytest
 import tiny_model
 
-from pytest_llm_latency.server.own import own_command
-from pytest_llm_latency.server.process import free_port, guarded
+from pytest_llm_latency.servers.own_command import own_command
+from pytest_llm_latency.servers.process import free_port, guarded
 
 # A busy machine makes an example slow; that is no finding.
 hypothesis.settings.register_profile("no-deadline", deadline=None)

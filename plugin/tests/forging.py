@@ -10,17 +10,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pytest_llm_latency import relations, sse
-from pytest_llm_latency.artifacts import FILES, dump, parse, report_of
+from pytest_llm_latency import sse
 from pytest_llm_latency.errors import LatencyError
-from pytest_llm_latency.grade import GradedLab
-from pytest_llm_latency.relations import JUDGES
-from pytest_llm_latency.rundir import REPORT_SOURCES
+from pytest_llm_latency.evidence.artifacts import FILES, dump, parse, report_of
+from pytest_llm_latency.evidence.run_directory import REPORT_SOURCES
+from pytest_llm_latency.lab.graded import GradedLab
+from pytest_llm_latency.steps.judges import JUDGES
+from pytest_llm_latency.steps.report.judge import judge_report
+from pytest_llm_latency.steps.server.judge import judge_server
 
 MAX_BYTES = 64 * 1024 * 1024
 STEPS = ("server", "sse", "ttft", "prefill", "cache", "sentence", "cancel", "report")
 ALL_JUDGES: dict[str, Callable[[Any], Any]] = {
-    **JUDGES, "server": relations.server, "report": relations.report,
+    **JUDGES, "server": judge_server, "report": judge_report,
 }  # fmt: skip
 Rows = list[dict[str, Any]]
 Forgery = Callable[[Path], Any]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pytest_llm_latency.relations import Verdict, is_supporting
+from pytest_llm_latency.steps.judges import is_supporting
+from pytest_llm_latency.verdicts.verdict import Verdict
 
 
 def told(judge: Callable[[Any], list[Verdict]], result: Any) -> list[Verdict]:

@@ -1,23 +1,24 @@
-"""What a close, the answers of /slots around it and the log of the cancel step cannot say."""
+"""TODO"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..asked import PREFILL_CASE_CLOSE_AT_MS
+from ..evidence.activity import ONE_TOKEN, Poll, answer_of
+from ..evidence.derive import TokenWatch
+from ..evidence.recording import Recording
+from ..evidence.run_index import RUN_FILE
 from ..plan import Plan
-from ..recording import Recording
-from ..results import (
+from ..steps.cancel.asks import PREFILL_CASE_CLOSE_AT_MS
+from ..steps.cancel.legs import (
     CANCEL_CLOSE_AT,
     CANCEL_METRICS,
     CANCEL_PREFILL,
     CANCEL_SLOTS,
     is_close,
+    order_of_closes,
 )
-from ..rundir import RUN_FILE
-from ..slots import ONE_TOKEN, Poll, answer_of
-from ..timeline import TokenWatch
 from .evidence import Evidence, Run, file_of, lab_step
 from .recordings import late_ms
 
@@ -41,9 +42,6 @@ def problem(evidence: Evidence, step: str) -> str | None:
         if words is not None:
             return f"evidence/{step}/{leg}.polls.jsonl: {words}"
     return _offered(evidence, step, run) or (_logged(evidence, run) if step == "cancel" else None)
-
-
-# --- the close ---
 
 
 def _closed(leg: str, recording: Recording, run: Run) -> str | None:
@@ -90,9 +88,6 @@ def _first_token(recording: Recording) -> int | None:
     """The read with the first token, counted from 0."""
     watch = TokenWatch()
     return next((i for i, read in enumerate(recording.reads) if watch.feed(read.data)), None)
-
-
-# --- the answers of /slots ---
 
 
 def _polled(recording: Recording, polls: Sequence[Poll]) -> str | None:
@@ -146,9 +141,6 @@ def _offered(evidence: Evidence, step: str, run: Run) -> str | None:
     return None
 
 
-# --- the log ---
-
-
 def _logged(evidence: Evidence, run: Run) -> str | None:
     entry = evidence.index.step("cancel")
     source, log = entry.get("log_source"), run.server.get("log")
@@ -198,8 +190,3 @@ def _spans(evidence: Evidence, cases: Sequence[dict[str, object]]) -> str | None
             )
         end = until
     return None
-
-
-def order_of_closes(name: str) -> tuple[bool, bool, str]:
-    """In the order in which the closes were made."""
-    return (name == CANCEL_PREFILL, name != CANCEL_CLOSE_AT, name)

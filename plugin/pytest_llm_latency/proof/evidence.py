@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import kb, sse
-from ..artifacts import check
-from ..dialect import Dialect
 from ..errors import LatencyError
+from ..evidence.activity import Poll
+from ..evidence.artifacts import check
+from ..evidence.recording import Recording
+from ..evidence.run_index import EVIDENCE, RUN_FILE, RunIndex
 from ..plan import Plan
-from ..recording import Recording
-from ..results import UPSTREAM
-from ..rundir import EVIDENCE, RUN_FILE, RunIndex
-from ..slots import Poll
+from ..steps.legs import UPSTREAM
+from ..wire.dialect import Dialect
 
 OFFERED = ("models", "refused_fields", "max_tokens_name", "api_path")
 

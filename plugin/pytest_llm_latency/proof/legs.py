@@ -6,12 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
-from .. import asked, causes
+from ..evidence.activity import answer_of
+from ..evidence.derive import derive
+from ..evidence.endpoints import is_offered
+from ..evidence.recording import Recording
 from ..plan import Plan
-from ..recording import Recording
-from ..results import (
-    CACHE_LEGS,
-    CACHE_LOOK,
+from ..steps.answers import is_usable
+from ..steps.asks import cold_legs
+from ..steps.cache.asks import CLEARING, enough_of_cache
+from ..steps.cache.result import CACHE_LEGS, CACHE_LOOK, cache_result
+from ..steps.cancel.asks import BEFORE_ONE_TOKEN
+from ..steps.cancel.idle import serves_several, watched_by
+from ..steps.cancel.legs import (
     CANCEL_CLOSE_AT,
     CANCEL_FIRST_PIECE,
     CANCEL_METRICS,
@@ -19,20 +25,15 @@ from ..results import (
     CANCEL_ONE_TOKEN,
     CANCEL_PREFILL,
     CANCEL_TWO,
-    LONGER,
     ONE_TOKEN_RUNS,
-    SALTED,
-    SENTENCE_AGAIN,
-    cache_result,
-    is_offered,
-    is_usable,
-    prefill_result,
-    server_result,
-    serves_several,
-    watched_by,
 )
-from ..slots import answer_of
-from ..timeline import derive
+from ..steps.legs import LONGER, SALTED, first_warm
+from ..steps.prefill.enough import enough_of_prefill
+from ..steps.prefill.result import prefill_result
+from ..steps.sentence.result import SENTENCE_AGAIN
+from ..steps.server.result import server_result
+from ..steps.ttft.result import run_numbers
+from ..verdicts.causes import why_not_as_made
 from .evidence import Evidence, file_of, lab_step
 
 ATTEMPTS_AT_MOST = 3
@@ -69,7 +70,7 @@ def _chain(legs: Legs, names: Callable[[int], str], wanted: set[str]) -> str | N
             why = "it is always asked" if attempt == 1 else f"{names(attempt - 1)!r} was held back"
             return f"lacks the leg {leg!r}, expected it, because {why}"
         wanted.add(leg)
-        if causes.held_back(derive(legs[leg])) is None:
+        if why_not_as_made(derive(legs[leg])) is None:
             break
     return None
 
@@ -99,7 +100,7 @@ def _sentence(legs: Legs, plan: Plan, rounds: int, wanted: set[str]) -> str | No
 def _ttft(legs: Legs, plan: Plan, _: int, wanted: set[str]) -> str | None:
     salted = _is_warm(legs, "ttft", plan)
     for prefix in ("", SALTED) if salted else ("",):
-        for number in asked.numbers(plan):
+        for number in run_numbers(plan):
 
             def name(attempt: int, leg: str = prefix + number) -> str:
                 return leg if attempt == 1 else f"{leg}.{attempt}"
@@ -113,12 +114,12 @@ def _ttft(legs: Legs, plan: Plan, _: int, wanted: set[str]) -> str | None:
 def _is_warm(legs: Legs, step: str, plan: Plan) -> bool:
     """Whether a leg to the letter was not proven cold, so that all are measured with a salt."""
     timelines = ((name, derive(leg)) for name, leg in legs.items())
-    return asked.warm(timelines, asked.cold_legs(step, plan)) is not None
+    return first_warm(timelines, cold_legs(step, plan)) is not None
 
 
 def _prefill(legs: Legs, plan: Plan, rounds: int, wanted: set[str]) -> str | None:
     names = [f"{docs}docs" for docs in plan.doc_counts]
-    is_enough = asked.enough_of_prefill(rounds)
+    is_enough = enough_of_prefill(rounds)
     return _in_rounds(
         legs,
         names,
@@ -130,9 +131,9 @@ def _prefill(legs: Legs, plan: Plan, rounds: int, wanted: set[str]) -> str | Non
 
 
 def _cache(legs: Legs, plan: Plan, rounds: int, wanted: set[str]) -> str | None:
-    names = [asked.CLEARING, *CACHE_LEGS]
+    names = [CLEARING, *CACHE_LEGS]
     wanted.update(leg for leg in legs if leg.startswith(f"{CACHE_LOOK}-"))
-    is_enough = asked.enough_of_cache(rounds)
+    is_enough = enough_of_cache(rounds)
 
     def enough(some: Legs) -> bool:
         return is_enough(cache_result(some))
@@ -200,7 +201,7 @@ def _cancel(legs: Legs, _: Plan, __: int, wanted: set[str]) -> str | None:
     if serves_several(legs) is not None:
         return None
     runs = range(1, ONE_TOKEN_RUNS + 1)
-    each = [(f"{asked.BEFORE_ONE_TOKEN}{n}", f"{CANCEL_ONE_TOKEN}{n}") for n in runs]
+    each = [(f"{BEFORE_ONE_TOKEN}{n}", f"{CANCEL_ONE_TOKEN}{n}") for n in runs]
     return _lacking(legs, [leg for pair in each for leg in pair])
 
 

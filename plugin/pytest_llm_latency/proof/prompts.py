@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard
 
+from ..evidence.recording import Recording
+from ..evidence.timeline import answer_limit
 from ..plan import Messages, Plan, salt_of
-from ..recording import Recording
-from ..results import CANCEL_PREFILL, LONGER
-from ..timeline import answer_limit
+from ..steps.cancel.legs import CANCEL_PREFILL
+from ..steps.legs import LONGER
 from .evidence import Evidence, Run, lab_step
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from .. import sse
+from ..evidence.recording import READING, Recording
 from ..plan import salt_of
-from ..recording import READING, Recording
-from ..results import LONGER, SALTED, is_close
+from ..steps.cancel.legs import is_close
+from ..steps.legs import LONGER, SALTED
 from .evidence import Evidence, Run, file_of, is_streamed, lab_step
 
 # What came with the head is stamped before the head is parsed; a thread may wait for a core there.

@@ -8,21 +8,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from .. import asked, sse
-from ..dialect import Asking, Dialect, told_by
+from .. import sse
+from ..evidence.recording import Request
+from ..evidence.run_index import RUN_FILE
+from ..evidence.timeline import answer_limit
+from ..look import CAPABILITIES
 from ..plan import Messages, Plan, salt_of
-from ..recording import Request
-from ..results import (
-    CACHE_LOOK,
-    CANCEL_METRICS,
-    CANCEL_SLOTS,
-    CANCEL_TOKENS,
-    CANCEL_TWO,
-    CAPABILITIES,
-    UPSTREAM,
-)
-from ..rundir import RUN_FILE
-from ..timeline import answer_limit
+from ..steps.asks import is_salted, question
+from ..steps.cache.result import CACHE_LOOK
+from ..steps.cancel.asks import LONGER_ANSWERS
+from ..steps.cancel.legs import CANCEL_METRICS, CANCEL_SLOTS, CANCEL_TOKENS, CANCEL_TWO
+from ..steps.legs import UPSTREAM
+from ..wire.dialect import Asking, Dialect, told_by
 from .evidence import Evidence, Run, file_of, lab_step
 from .prompts import believed, documents_of, is_chat
 
@@ -100,18 +97,18 @@ def _chat(
     if not is_chat(messages):
         return "it has no messages of role and text, which every request of this step has"
     salt = salt_of(messages)
-    if (salt is not None) != asked.is_salted(name, leg):
+    if (salt is not None) != is_salted(name, leg):
         shown = "no salt" if salt is None else f"the salt {salt}"
         return f"its prompt has {shown}, expected the contrary, because of the leg's name"
     documents, times = documents_of(evidence, step, leg, messages, plan, run)
     if (name, leg) == ("cancel", CANCEL_TWO[0]):
         limit, least = answer_limit(request.body), 1 if dialect is None else dialect.min_tokens
-        factors = asked.LONGER_ANSWERS[:2]
+        factors = LONGER_ANSWERS[:2]
         fitting = [n for n in factors if max(n * plan.cancel_max_tokens, least) == limit]
         if not fitting:
             return f"max_tokens is {limit}, which the step does not ask for"
         times = fitting[0]
-    wanted = asked.question(name, leg, plan, documents, salt, times)
+    wanted = question(name, leg, plan, documents, salt, times)
     if wanted is None:
         return f"the step {name!r} has no leg of this name"
     if dialect is None:  # of before it was kept
@@ -224,7 +221,7 @@ def _of_look(evidence: Evidence, step: str, dialect: Dialect | None, run: Run) -
         if f"stream-{number}" not in legs:
             return f"{where}: is missing, because the answer before it was a refusal"
         recording = legs[f"stream-{number}"]
-        wanted = asked.question(CAPABILITIES, f"stream-{number}", run.plan)
+        wanted = question(CAPABILITIES, f"stream-{number}", run.plan)
         assert wanted is not None
         body = asking.dialect.body(wanted.body())
         words = _differing(recording.request.body, body, CAPABILITIES, dialect.extra)

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import costs, sse
-from ..contract import FILES_OF
-from ..rundir import EVIDENCE, REPORT_SOURCES, RUN_FILE
+from .. import sse
+from ..evidence.run_directory import REPORT_SOURCES
+from ..evidence.run_index import EVIDENCE, RUN_FILE
+from ..steps.checks import FILES_OF
+from ..wire.costs import of
 from .evidence import Evidence, is_streamed
 
 
@@ -84,7 +86,7 @@ def _costs(evidence: Evidence, step: str, run: str) -> str | None:
         for recording in evidence.known(name).values():
             if is_streamed(recording):
                 requests += 1
-                tokens += costs.of(recording)
+                tokens += of(recording)
     for key, least in (("requests", requests), ("tokens", tokens)):
         if told.get(key, 0) < least:
             return (

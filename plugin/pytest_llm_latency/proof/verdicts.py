@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import LatencyError
+from ..look import CAPABILITIES
 from ..plan import Plan
-from ..relations import Verdict, graded
-from ..results import CAPABILITIES, UPSTREAM
-from . import closes, legs, recordings, requests, runs
+from ..proof import legs, recordings, requests, runs
+from ..steps.legs import UPSTREAM
+from ..verdicts.verdict import Verdict, graded
+from .closes import problem
 from .evidence import Evidence
 
 AGREES = "no recording contradicts itself, another, or run.json"
@@ -21,7 +23,7 @@ NONSENSE = (
 )
 Rule = Callable[[Evidence, str], str | None]
 RULES: Mapping[str, Sequence[Rule]] = {
-    AGREES: (runs.problem, recordings.problem, closes.problem),
+    AGREES: (runs.problem, recordings.problem, problem),
     ASKED: (requests.problem, legs.problem),
 }
 

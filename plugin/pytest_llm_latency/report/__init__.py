@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..files import Directory
+from ..evidence.files import Directory
 
 MADE_BY = '<meta name="generator" content="pytest-llm-latency">'
 

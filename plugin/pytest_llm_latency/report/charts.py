@@ -11,10 +11,11 @@ from typing import Any
 
 import altair as alt
 
-from ..budget import PHASES, Budget, Fit
-from ..results import CacheResult, CancelCase
-from ..speech import Utterance
-from ..timeline import Piece, Timeline
+from ..evidence.timeline import Piece, Timeline
+from ..steps.cache.result import CacheResult
+from ..steps.cancel.case import CancelCase
+from ..steps.sentence.speech import Utterance
+from .budget import PHASES, Budget, Fit
 from .inert import inert
 
 Spec = Mapping[str, Any]

@@ -10,8 +10,9 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ..numbers import Number
-from ..relations import FAILING, Outcome, Verdict
+from ..compare.numbers import Number
+from ..evidence.run_index import FAILING, Outcome
+from ..verdicts.verdict import Verdict
 from .inert import inert
 
 Say = Callable[[str], str]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from ..language import Language
-from ..relations import Verdict
+from ..verdicts.verdict import Verdict
 from .inert import inert
 
 _SAVE, _RESTORE, _ERASE = "\x1b7", "\x1b8", "\x1b[K"

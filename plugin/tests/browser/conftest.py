@@ -15,8 +15,8 @@ from engines import chunk, vllm
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 from scripted import Connection, Request, relay, serving
 
-from pytest_llm_latency.server.own import own_command
-from pytest_llm_latency.server.process import environment, free_port, guarded
+from pytest_llm_latency.servers.own_command import own_command
+from pytest_llm_latency.servers.process import environment, free_port, guarded
 
 # As root, without the parts that ask the network.
 CHROMIUM_ARGS = (

@@ -15,8 +15,9 @@ from axe_playwright_python.sync_playwright import Axe
 from scripted import wait_until
 
 from pytest_llm_latency.language import language
-from pytest_llm_latency.relations import count, milliseconds
-from pytest_llm_latency.report import page
+from pytest_llm_latency.report.page import write
+from pytest_llm_latency.report.story import read
+from pytest_llm_latency.verdicts.verdict import count, milliseconds
 
 from .conftest import NASTY, PIECES, Opened, run_lab, suite_in
 
@@ -263,7 +264,7 @@ def test_a_failure_that_left_nothing_is_told(good_run: Path, tmp_path: Path) -> 
         rows = index[section].items()
         index[section] = {k: v for k, v in rows if "ttft" not in (k, v.get("step"))}
     (run / "run.json").write_text(json.dumps(index), "utf-8")
-    story = page.read(run, MAX_BYTES, errors={"ttft": "spent", "cache": "spent, too"})
+    story = read(run, MAX_BYTES, errors={"ttft": "spent", "cache": "spent, too"})
     views = {view.name: view for view in story.steps}
     assert (views["ttft"].error, views["cache"].error) == ("spent", "spent, too")
     assert not views["cache"].verdicts
@@ -271,7 +272,7 @@ def test_a_failure_that_left_nothing_is_told(good_run: Path, tmp_path: Path) -> 
 
 
 def test_a_page_is_a_function_of_the_files(good_run: Path, tmp_path: Path) -> None:
-    page.write(tmp_path / "again.html", good_run, MAX_BYTES)
+    write(tmp_path / "again.html", good_run, MAX_BYTES)
     assert (tmp_path / "again.html").read_bytes() == (good_run / "report.html").read_bytes()
 
 
@@ -279,7 +280,7 @@ def test_a_directory_made_by_hand_has_a_page(good_run: Path, opened: Open, tmp_p
     by_hand = Path(shutil.copytree(good_run, tmp_path / "hand"))
     shutil.rmtree(by_hand / "evidence")
     (by_hand / "run.json").unlink()
-    page.write(tmp_path / "page.html", by_hand, MAX_BYTES, [])
+    write(tmp_path / "page.html", by_hand, MAX_BYTES, [])
     found = opened(tmp_path / "page.html")
     assert found.console == []
     figures = shown(found)
@@ -291,7 +292,7 @@ def test_a_directory_made_by_hand_has_a_page(good_run: Path, opened: Open, tmp_p
 
 
 def test_it_speaks_chinese(broken_run: Path, opened: Open, tmp_path: Path) -> None:
-    page.write(tmp_path / "page.html", broken_run, MAX_BYTES, language=language("zh"))
+    write(tmp_path / "page.html", broken_run, MAX_BYTES, language=language("zh"))
     found = opened(tmp_path / "page.html")
     assert found.console == []
     assert found.page.locator("html").get_attribute("lang") == "zh-CN"

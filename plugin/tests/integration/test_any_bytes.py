@@ -14,14 +14,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scripted import Connection, Request, Scripted, serving
 
-from pytest_llm_latency import causes, sse
-from pytest_llm_latency.client import Client, Deadlines
+from pytest_llm_latency import sse
 from pytest_llm_latency.errors import ServerError
-from pytest_llm_latency.recording import Reply, dump, load
-from pytest_llm_latency.results import is_offered, is_props, lists_models
-from pytest_llm_latency.slots import answer_of
-from pytest_llm_latency.steps import context_size
-from pytest_llm_latency.timeline import derive
+from pytest_llm_latency.evidence.activity import answer_of
+from pytest_llm_latency.evidence.derive import derive
+from pytest_llm_latency.evidence.endpoints import is_offered, is_props, lists_models
+from pytest_llm_latency.evidence.recording import Reply, dump, load
+from pytest_llm_latency.steps.bench import context_size
+from pytest_llm_latency.verdicts import causes
+from pytest_llm_latency.wire.channel import Deadlines
+from pytest_llm_latency.wire.client import Client
 
 DEADLINES = Deadlines(connect=5.0, first_byte=1.0, gap=1.0, total=1.5, query=1.5)
 SECONDS_AT_MOST = 6.0  # on a busy machine

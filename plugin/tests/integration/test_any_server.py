@@ -16,8 +16,8 @@ import pytest
 from engines import Engine, gateway, lm_studio, openai, router, vllm
 from scripted import Connection, Request, relay, serving
 
-from pytest_llm_latency.client import Client
 from pytest_llm_latency.errors import ServerError
+from pytest_llm_latency.wire.client import Client
 
 from .conftest import Run, summary
 

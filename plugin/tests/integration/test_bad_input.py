@@ -18,9 +18,9 @@ from scripted import Connection, Request, end_events, serving, text_event
 from pytest_llm_latency import sse
 from pytest_llm_latency.errors import ConfigError
 from pytest_llm_latency.plan import Plan
-from pytest_llm_latency.server.own import own_command
-from pytest_llm_latency.server.process import free_port
-from pytest_llm_latency.steps import check_plan
+from pytest_llm_latency.servers.own_command import own_command
+from pytest_llm_latency.servers.process import free_port
+from pytest_llm_latency.steps.bench import check_plan
 
 from .conftest import Run, summary
 

@@ -29,13 +29,15 @@ def among(cases: Mapping[str, Answer]) -> list[Any]:
 PROGRAM = """
 import json, re, resource, sys, tempfile, time
 from pathlib import Path
-from pytest_llm_latency.capabilities import look
-from pytest_llm_latency.client import Client, Deadlines
 from pytest_llm_latency.errors import LatencyError
+from pytest_llm_latency.evidence.run_directory import RunDirectory
 from pytest_llm_latency.plan import Plan
-from pytest_llm_latency.rundir import RunDirectory
-from pytest_llm_latency.steps import Bench, check_context, measure_server, measure_sse
-from pytest_llm_latency.timeline import derive
+from pytest_llm_latency.servers.capabilities import look
+from pytest_llm_latency.steps.bench import Bench, check_context
+from pytest_llm_latency.steps.server.measure import measure_server
+from pytest_llm_latency.steps.sse.measure import measure_sse
+from pytest_llm_latency.wire.channel import Deadlines
+from pytest_llm_latency.wire.client import Client
 
 began, told = time.perf_counter(), []
 with tempfile.TemporaryDirectory() as directory:

@@ -24,13 +24,16 @@ from scripted import (
     wait_until,
 )
 
-from pytest_llm_latency import client as client_module
-from pytest_llm_latency import relations
-from pytest_llm_latency.client import Client, Deadlines, Dialect, Exchange
 from pytest_llm_latency.errors import ServerError
-from pytest_llm_latency.recording import Recording
+from pytest_llm_latency.evidence.derive import derive
+from pytest_llm_latency.evidence.recording import Recording
 from pytest_llm_latency.sse import MESSAGES, StreamFailure, main, post
-from pytest_llm_latency.timeline import derive
+from pytest_llm_latency.verdicts import stream as relations
+from pytest_llm_latency.wire import exchange
+from pytest_llm_latency.wire.channel import Deadlines
+from pytest_llm_latency.wire.client import Client
+from pytest_llm_latency.wire.dialect import Dialect
+from pytest_llm_latency.wire.exchange import Exchange
 
 GAP_S = 0.05
 
@@ -157,7 +160,7 @@ def test_reads_without_an_end_are_ended(monkeypatch: pytest.MonkeyPatch) -> None
             connection.send(":")
             time.sleep(0.005)
 
-    monkeypatch.setattr(client_module, "MAX_READS", 20)
+    monkeypatch.setattr(exchange, "MAX_READS", 20)
     with serving(byte_after_byte) as server:
         recording = Client(server.base_url).record(MESSAGES)
     assert (recording.end.kind, len(recording.reads)) == ("broken", 21)

@@ -16,18 +16,24 @@ import urllib3.util.connection
 from engines import Engine, vllm
 from scripted import Connection, Request, end_events, event, relay, role_event, serving, text_event
 
-from pytest_llm_latency import causes, relations
-from pytest_llm_latency.asked import CONTROL_TOKENS
-from pytest_llm_latency.client import Client, Deadlines
 from pytest_llm_latency.errors import StreamError
-from pytest_llm_latency.recording import End, Recording
-from pytest_llm_latency.recording import Request as Asked
-from pytest_llm_latency.relations import Verdict
-from pytest_llm_latency.results import cancel_case, usable
-from pytest_llm_latency.server.ways import wait_for_url
-from pytest_llm_latency.slots import Poll, answer_of
+from pytest_llm_latency.evidence.activity import Poll, answer_of
+from pytest_llm_latency.evidence.derive import derive
+from pytest_llm_latency.evidence.recording import End, Recording
+from pytest_llm_latency.evidence.recording import Request as Asked
+from pytest_llm_latency.evidence.timeline import Timeline
+from pytest_llm_latency.servers.choice import wait_for_url
 from pytest_llm_latency.sse import MESSAGES, Read
-from pytest_llm_latency.timeline import Timeline, derive
+from pytest_llm_latency.steps.answers import usable
+from pytest_llm_latency.steps.cancel.asks import CONTROL_TOKENS
+from pytest_llm_latency.steps.cancel.case import cancel_case
+from pytest_llm_latency.steps.cancel.causes import cancel_ignored, prefill_late
+from pytest_llm_latency.verdicts.causes import hold, unusable, why_not_as_made
+from pytest_llm_latency.verdicts.pairs import cached_below_uncached
+from pytest_llm_latency.verdicts.stream import ttft_below_total
+from pytest_llm_latency.verdicts.verdict import Verdict
+from pytest_llm_latency.wire.channel import Deadlines
+from pytest_llm_latency.wire.client import Client
 
 from .conftest import Run, summary
 
@@ -72,7 +78,7 @@ def test_1_mostlygeek_llama_swap_236_a_proxy_buffers() -> None:
     burst = "".join(text_event("w ") for _ in range(30)) + end_events().replace(
         '"predicted_ms": 1.0', '"predicted_ms": 580.0'
     )
-    verdict = relations.ttft_below_total(derive(asked(sending(0.6, burst))))
+    verdict = ttft_below_total(derive(asked(sending(0.6, burst))))
     assert "30 pieces came in 1 read" in sentence_of(verdict)
     if code(verdict) == "inconclusive: reader-behind":
         return  # no core was free
@@ -94,8 +100,8 @@ def test_2_koboldcpp_1411_the_client_s_own_buffer_is_no_fault_of_the_server() ->
         )
     )
     assert len(timeline.arrivals) >= 8  # read by read, however late some of them came
-    assert relations.ttft_below_total(timeline).outcome == "holds"
-    assert causes.held_back(timeline) is None
+    assert ttft_below_total(timeline).outcome == "holds"
+    assert why_not_as_made(timeline) is None
 
 
 def test_3_vllm_3768_headers_role_and_first_text_are_three_moments() -> None:
@@ -115,7 +121,7 @@ def test_4_inference_perf_559_only_reasoning() -> None:
     timeline = derive(asked(sending(0.05, reasoning, 0.05, reasoning, end_events(reason="length"))))
     assert timeline.ttft_ms is None
     assert timeline.first_token_ms is not None
-    verdict = relations.ttft_below_total(timeline)
+    verdict = ttft_below_total(timeline)
     assert code(verdict) == "inconclusive: only-reasoning"
     assert "enable_thinking" in sentence_of(verdict)
 
@@ -178,15 +184,15 @@ def test_18_aisix_111_a_character_split_over_two_reads() -> None:
 def test_19_ik_llama_467_no_done() -> None:
     finish = event({"choices": [{"delta": {}, "finish_reason": "stop"}]})
     whole = derive(asked(sending(text_event("a"), 0.02, finish)))
-    assert causes.unusable(whole) is None
-    cut = causes.unusable(derive(asked(sending(text_event("a")))))
+    assert unusable(whole) is None
+    cut = unusable(derive(asked(sending(text_event("a")))))
     assert cut is not None
     assert cut.code == "cut-short"
 
 
 def test_20_guidellm_743_an_error_inside_the_stream_is_no_success() -> None:
     failed = asked(sending(text_event("a"), event({"error": {"message": "T"}}), "data: [DONE]\n\n"))
-    verdict = relations.ttft_below_total(derive(failed))
+    verdict = ttft_below_total(derive(failed))
     assert code(verdict) == "broken: stream-error"
     assert sentence_of(verdict).endswith(": T")
     with pytest.raises(StreamError, match="inside the stream: T"):
@@ -236,7 +242,7 @@ def test_26_imp_754_a_finished_answer_cut_up_at_its_end() -> None:
     )
     for last in (told, ""):
         timeline = derive(asked(sending(0.6, *pieces, last, ended)))
-        cause = causes.hold(timeline)
+        cause = hold(timeline)
         assert cause is not None
         assert cause.code in ("burst", "reader-behind")  # the latter on a machine with no core free
         assert "30 pieces came" in cause.sentence
@@ -257,14 +263,14 @@ def counted(
 
 
 def test_7_llama_cpp_14157_the_same_prompt_is_processed_again() -> None:
-    verdict = relations.cached_below_uncached(counted(1350, 0), counted(1350, 0))
+    verdict = cached_below_uncached(counted(1350, 0), counted(1350, 0))
     assert code(verdict) == "broken: cache-never-hits"
     assert "--swa-full" in sentence_of(verdict)
 
 
 @pytest.mark.zoo
 def test_8_ollama_18264_the_cold_leg_was_warm(lab: Run, serve: Callable[..., str]) -> None:
-    verdict = relations.cached_below_uncached(counted(1, 1349), counted(1, 1349))
+    verdict = cached_below_uncached(counted(1, 1349), counted(1, 1349))
     assert code(verdict) == "inconclusive: cold-leg-was-warm"
     # The lab makes it cold: twice on a server that keeps prompts in RAM.
     url = serve("--cache-ram", "512")
@@ -296,7 +302,7 @@ def test_9_vllm_47430_a_prefix_shorter_than_the_cache_block(
 
 
 def test_10_claude_code_router_1217_a_changing_line_at_the_front() -> None:
-    verdict = relations.cached_below_uncached(
+    verdict = cached_below_uncached(
         counted(500, 0, prompt="v=1; P"), counted(500, 0, prompt="v=2; P")
     )
     assert code(verdict) == "broken: prompts-differ"
@@ -385,19 +391,19 @@ def test_11_llama_cpp_15232_a_close_in_prefill_fails_only_past_a_batch() -> None
     ]
     through = cancel_case("prefill", closed(0), ran, None, None, 4000)
     assert through.stop == "ran on"
-    assert causes.prefill_late(through).code == "cancel-late-in-prefill"
+    assert prefill_late(through).code == "cancel-late-in-prefill"
 
 
 def test_12_llama_cpp_24496_the_slot_works_on() -> None:
     polls = [poll(5.0 * n, True, 100 + n) for n in range(1, 6001, 500)]
     case = cancel_case("close-at", closed(20), polls, None, None)
-    words = causes.cancel_ignored(case).sentence
+    words = cancel_ignored(case).sentence
     assert "was still busy (5500 more tokens), 27.5 s after the close" in words
 
 
 def test_13_litellm_31499_a_proxy_forwards_no_disconnect() -> None:
     case = cancel_case("close-at", closed(20), [poll(5.0, True, 100)], None, None)
-    assert "--llm-upstream-url" in causes.cancel_ignored(case).sentence
+    assert "--llm-upstream-url" in cancel_ignored(case).sentence
 
 
 @pytest.mark.zoo

@@ -43,7 +43,7 @@ from forging import (
 )
 from scripted import Connection, serving
 
-from pytest_llm_latency.grade import GradedLab
+from pytest_llm_latency.lab.graded import GradedLab
 from pytest_llm_latency.plan import salt_of
 
 ROOT = Path(__file__).parents[3]

@@ -19,20 +19,34 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import told
 
-from pytest_llm_latency import relations
 from pytest_llm_latency.errors import LatencyError
-from pytest_llm_latency.grade import GradedLab
-from pytest_llm_latency.server.own import own_command
-from pytest_llm_latency.server.process import free_port, guarded
+from pytest_llm_latency.lab.graded import GradedLab
+from pytest_llm_latency.servers.own_command import own_command
+from pytest_llm_latency.servers.process import free_port, guarded
+from pytest_llm_latency.steps.cache.judge import judge_cache
+from pytest_llm_latency.steps.cancel.judge import judge_cancel
+from pytest_llm_latency.steps.prefill.judge import judge_prefill
+from pytest_llm_latency.steps.report.judge import judge_report
+from pytest_llm_latency.steps.sentence.judge import judge_sentence
+from pytest_llm_latency.steps.server.judge import judge_server
+from pytest_llm_latency.steps.sse.judge import judge_sse
+from pytest_llm_latency.steps.ttft.judge import judge_ttft
+from pytest_llm_latency.verdicts.verdict import Verdict
 
 from .conftest import summary
 
 BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 MAX_BYTES = 64 * 1024 * 1024
 STEPS = ("server", "sse", "ttft", "prefill", "cache", "sentence", "cancel", "report")
-JUDGES: dict[str, Callable[[Any], list[relations.Verdict]]] = {
-    **{step: getattr(relations, step) for step in STEPS if step != "sse"},
-    "sse": relations.sse_stream,
+JUDGES: dict[str, Callable[[Any], list[Verdict]]] = {
+    "server": judge_server,
+    "sse": judge_sse,
+    "ttft": judge_ttft,
+    "prefill": judge_prefill,
+    "cache": judge_cache,
+    "sentence": judge_sentence,
+    "cancel": judge_cancel,
+    "report": judge_report,
 }
 
 

@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from scripted import Connection, Request, end_events, serving, text_event
 
-from pytest_llm_latency import relations
-from pytest_llm_latency.grade import GradedLab
+from pytest_llm_latency.lab.graded import GradedLab
+from pytest_llm_latency.steps.server.judge import judge_server
+from pytest_llm_latency.steps.sse.judge import judge_sse
+from pytest_llm_latency.verdicts.verdict import Verdict
 
 from .conftest import Run, summary
 
@@ -49,10 +51,10 @@ def lively(on_chat: Callable[[int], None] = lambda _: None, **replies: Any) -> C
     return script
 
 
-def graded(run: Path, step: str) -> list[relations.Verdict]:
+def graded(run: Path, step: str) -> list[Verdict]:
     """What a grading of the step finds wrong."""
     lab = GradedLab(run, MAX_BYTES)
-    judged = {"sse": relations.sse_stream, "server": relations.server}[step](getattr(lab, step)())
+    judged = {"sse": judge_sse, "server": judge_server}[step](getattr(lab, step)())
     return [one for one in [*judged, *lab.extra(step, judged)] if one.outcome != "holds"]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from scripted import Connection, Request, event, relay, serving, text_event
 
-from pytest_llm_latency.server.own import EMBEDDED_MAIN
+from pytest_llm_latency.servers.own_command import EMBEDDED_MAIN
 
 from .conftest import Run, summary
 
@@ -486,7 +486,7 @@ def test_the_suite_stands_on_sse_py(
 
 
 def test_a_second_run_in_the_same_directory_is_refused(lab: Run, pytester: pytest.Pytester) -> None:
-    from pytest_llm_latency.rundir import RunDirectory
+    from pytest_llm_latency.evidence.run_directory import RunDirectory
 
     first = RunDirectory(pytester.path / "voice" / "llm", {})
     try:

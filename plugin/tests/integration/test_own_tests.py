@@ -163,8 +163,7 @@ def test_no_slots_is_skipped_with_the_reason(
 
 
 INCONCLUSIVE = """
-from pytest_llm_latency.causes import Cause
-from pytest_llm_latency.relations import Verdict
+from pytest_llm_latency import Cause, Verdict
 
 def test_noise(llm_expect):
     llm_expect(Verdict("own", "a < b", "inconclusive", "1 against 2", Cause("noise", "too noisy")))

@@ -35,7 +35,7 @@ def test_the_wheel_holds_plugin_and_lab_and_no_tests(built: Path) -> None:
     expected = {
         "pytest_llm_latency/py.typed",
         "pytest_llm_latency/sse.py",
-        "pytest_llm_latency/server/guard.py",
+        "pytest_llm_latency/servers/guard.py",
         "pytest_llm_latency/report/terminal.py",
         "pytest_llm_latency/report/templates/page.html.jinja",
         "pytest_llm_latency/report/templates/page.css",

@@ -22,7 +22,7 @@ from scripted import Connection, Request, serving
 
 from pytest_llm_latency.errors import ServerStartError
 from pytest_llm_latency.secrecy import hide_arguments
-from pytest_llm_latency.server.process import guarded
+from pytest_llm_latency.servers.process import guarded
 
 from .conftest import Run, summary
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from scripted import wait_until
 
-from pytest_llm_latency.server.process import free_port
+from pytest_llm_latency.servers.process import free_port
 
 Voice = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -27,7 +27,7 @@ def voice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Voice]:
 
     def run(*args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "pytest_llm_latency.server.launcher", *args],
+            [sys.executable, "-m", "pytest_llm_latency.servers.launcher", *args],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
 
@@ -176,7 +176,7 @@ def test_log_follows_and_ends_quietly(voice: Voice, tiny_gguf: Path) -> None:
     port = free_port()
     voice("up", "--port", str(port), "--gguf", str(tiny_gguf))
     follow = subprocess.Popen(
-        [sys.executable, "-m", "pytest_llm_latency.server.launcher", "log", "-f"],
+        [sys.executable, "-m", "pytest_llm_latency.servers.launcher", "log", "-f"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert follow.stdout is not None

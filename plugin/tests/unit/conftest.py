@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from catalogue import left_in_english
 
-from pytest_llm_latency.relations import Verdict
+from pytest_llm_latency.verdicts.verdict import Verdict
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_llm_latency.arrivals import Decompressor, Unchunker, UnreadableBody
+from pytest_llm_latency.wire.arrivals import Decompressor, Unchunker, UnreadableBody
 
 
 def feed_all(parts: list[bytes]) -> tuple[bytes, bool]:

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_llm_latency.baseline import Measured, change, compare, side, spread
-from pytest_llm_latency.causes import Cause
-from pytest_llm_latency.figures import Length, Ratio
-from pytest_llm_latency.relations import Verdict
+from pytest_llm_latency.compare.baseline import Measured, compare
+from pytest_llm_latency.compare.noise import change, side, spread
+from pytest_llm_latency.compare.ratios import Length, Ratio
+from pytest_llm_latency.verdicts.verdict import Cause, Verdict
 
 
 def is_worse(

@@ -7,11 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from pytest_llm_latency.artifacts import Cache, CacheLeg, PrefillRow, Sentence
-from pytest_llm_latency.budget import budget, budgets, fit, levers
-from pytest_llm_latency.numbers import flat, numbers
-from pytest_llm_latency.results import CacheResult, PrefillResult, SentenceResult
-from pytest_llm_latency.timeline import Piece, Timeline
+from pytest_llm_latency.compare.numbers import flat, numbers
+from pytest_llm_latency.evidence.artifacts import Cache, CacheLeg, PrefillRow, Sentence
+from pytest_llm_latency.evidence.timeline import Piece, Timeline
+from pytest_llm_latency.report.budget import budget, budgets, fit, levers
+from pytest_llm_latency.steps.cache.result import CacheResult
+from pytest_llm_latency.steps.prefill.result import PrefillResult
+from pytest_llm_latency.steps.sentence.result import SentenceResult
 
 ANSWER = Timeline(
     pieces=(Piece(130.0, "One."), Piece(150.0, " Two."), Piece(170.0, " Three.")),

@@ -8,18 +8,14 @@ from dataclasses import replace
 import pytest
 
 from pytest_llm_latency.errors import ArtifactError
-from pytest_llm_latency.recording import End, Recording, Request
-from pytest_llm_latency.results import (
-    CancelCase,
-    Recordings,
-    beat_of,
-    cancel_case,
-    cancel_result,
-    is_soon_by_time,
-)
-from pytest_llm_latency.slots import ONE_TOKEN, Poll, load_polls
+from pytest_llm_latency.evidence.activity import ONE_TOKEN, Poll, load_polls
+from pytest_llm_latency.evidence.derive import derive
+from pytest_llm_latency.evidence.recording import End, Recording, Request
 from pytest_llm_latency.sse import Read
-from pytest_llm_latency.timeline import derive
+from pytest_llm_latency.steps.cancel.beat import beat_of
+from pytest_llm_latency.steps.cancel.case import CancelCase, cancel_case, is_soon_by_time
+from pytest_llm_latency.steps.cancel.result import cancel_result
+from pytest_llm_latency.steps.legs import Recordings
 
 
 def poll(asked_ms: float, busy: bool, tokens: int, *, finished: bool = False) -> Poll:

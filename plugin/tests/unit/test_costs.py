@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_llm_latency.costs import Costs, planned
-from pytest_llm_latency.dialect import Dialect
 from pytest_llm_latency.errors import ConfigError
+from pytest_llm_latency.evidence.recording import End, Recording, Request
 from pytest_llm_latency.plan import Plan
-from pytest_llm_latency.recording import End, Recording, Request
 from pytest_llm_latency.sse import Read
+from pytest_llm_latency.steps.planned import planned
+from pytest_llm_latency.wire.costs import Costs
+from pytest_llm_latency.wire.dialect import Dialect
 
 DOCUMENTS = ["x" * 400] * 12
 BODY = {"messages": [{"role": "user", "content": "x" * 380}], "max_tokens": 100}  # 200 in all

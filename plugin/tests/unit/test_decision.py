@@ -7,7 +7,13 @@ import random
 
 import pytest
 
-from pytest_llm_latency.decision import ROUNDS_AT_MOST, Decision, decide, decide_pairs, enough
+from pytest_llm_latency.verdicts.decision import (
+    ROUNDS_AT_MOST,
+    Decision,
+    decide,
+    decide_pairs,
+    enough,
+)
 
 
 def simulate(ratio: float, noise: float, seed: int) -> tuple[str | None, int]:

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_llm_latency.artifacts import Cache, CacheLeg, PrefillRow, Sentence, Ttft, TtftRun
-from pytest_llm_latency.figures import (
+from pytest_llm_latency.compare.ratios import (
     Length,
     Ratio,
     cache_ratio,
@@ -15,8 +14,19 @@ from pytest_llm_latency.figures import (
     sentence_ratio,
     ttft_ratio,
 )
-from pytest_llm_latency.results import CacheResult, PrefillResult, SentenceResult, TtftResult
-from pytest_llm_latency.timeline import Piece, Timeline
+from pytest_llm_latency.evidence.artifacts import (
+    Cache,
+    CacheLeg,
+    PrefillRow,
+    Sentence,
+    Ttft,
+    TtftRun,
+)
+from pytest_llm_latency.evidence.timeline import Piece, Timeline
+from pytest_llm_latency.steps.cache.result import CacheResult
+from pytest_llm_latency.steps.prefill.result import PrefillResult
+from pytest_llm_latency.steps.sentence.result import SentenceResult
+from pytest_llm_latency.steps.ttft.result import TtftResult
 
 
 def answer(

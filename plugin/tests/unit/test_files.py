@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
-from pytest_llm_latency import files as files_module
 from pytest_llm_latency.errors import ArtifactError, ConfigError
-from pytest_llm_latency.files import Directory
-from pytest_llm_latency.grade import GradedLab
+from pytest_llm_latency.evidence import files as files_module
+from pytest_llm_latency.evidence.files import Directory
+from pytest_llm_latency.evidence.run_directory import WRITTEN, RunDirectory
+from pytest_llm_latency.evidence.run_index import FORMAT, MAX_RUN_BYTES, VERSION
+from pytest_llm_latency.lab.graded import GradedLab
 from pytest_llm_latency.masking import Mask
 from pytest_llm_latency.report import MADE_BY, is_page
-from pytest_llm_latency.rundir import FORMAT, MAX_RUN_BYTES, VERSION, WRITTEN, RunDirectory
-from pytest_llm_latency.server.logs import FileLog
-from pytest_llm_latency.server.process import _writable
-from pytest_llm_latency.session import GradeSession
+from pytest_llm_latency.servers.logs import FileLog
+from pytest_llm_latency.servers.process import _writable
+from pytest_llm_latency.session.grade import GradeSession
 
 MAX_BYTES = 1_000_000
 SECRET = b"outside, and not ours\n"
@@ -456,7 +457,7 @@ def test_saving_takes_a_tenth_of_the_time_at_most(
 ) -> None:
     """But each time where it is cheap, as it is with the lab's eight steps."""
     clock = [1_000.0]
-    monkeypatch.setattr("pytest_llm_latency.rundir.now", lambda: clock[0])
+    monkeypatch.setattr("pytest_llm_latency.evidence.run_directory.now", lambda: clock[0])
     write, written = Directory.write, []
 
     def slow(files: Directory, contents: dict[str, bytes]) -> None:

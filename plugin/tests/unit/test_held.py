@@ -12,10 +12,15 @@ from typing import Any
 
 import pytest
 
-from pytest_llm_latency import causes, held, relations
-from pytest_llm_latency.artifacts import Sentence, Ttft, TtftRun
-from pytest_llm_latency.results import SentenceResult, TtftResult
-from pytest_llm_latency.timeline import Piece, Timeline
+from pytest_llm_latency.evidence.artifacts import Sentence, Ttft, TtftRun
+from pytest_llm_latency.evidence.timeline import Piece, Timeline
+from pytest_llm_latency.steps.sentence.judge import judge_sentence
+from pytest_llm_latency.steps.sentence.result import SentenceResult
+from pytest_llm_latency.steps.ttft.judge import judge_ttft
+from pytest_llm_latency.steps.ttft.result import TtftResult
+from pytest_llm_latency.verdicts import causes, held
+from pytest_llm_latency.verdicts.stream import comes_as_made, ttft_below_total
+from pytest_llm_latency.verdicts.verdict import Verdict
 
 WORD = "word "
 
@@ -73,7 +78,7 @@ def lagging(moments: Sequence[float], count: int) -> list[float]:
 
 def told(timeline: Timeline) -> tuple[str, str]:
     """What is said of how the pieces came, and of the time to first text."""
-    verdicts = relations.comes_as_made(timeline), relations.ttft_below_total(timeline)
+    verdicts = comes_as_made(timeline), ttft_below_total(timeline)
     found = [f"{v.outcome} {v.cause.code}" if v.cause else v.outcome for v in verdicts]
     return found[0], found[1]
 
@@ -271,7 +276,7 @@ def test_a_late_reader_blames_nobody() -> None:
 
 
 def test_clumps_are_told_beside_the_time_that_they_made() -> None:
-    verdict = relations.ttft_below_total(stream(clumped(made(64, 26.0, 30.0), 8)))
+    verdict = ttft_below_total(stream(clumped(made(64, 26.0, 30.0), 8)))
     assert verdict.outcome == "holds"
     assert verdict.numbers.endswith("; first text held back in 1 of 1, for 182 ms")
 
@@ -279,12 +284,12 @@ def test_clumps_are_told_beside_the_time_that_they_made() -> None:
 def test_a_few_of_five_are_told_too() -> None:
     good, late = stream(made()), stream(hold(made(), 0, 25))
 
-    def ttft(*timelines: Timeline) -> relations.Verdict:
+    def ttft(*timelines: Timeline) -> Verdict:
         runs = tuple(TtftRun(t.ttft_ms or 0.0, t.total_ms or 0.0, 48) for t in timelines)
         p50 = (
             statistics.median(column) for column in zip(*((r.ttft_ms, r.total_ms) for r in runs))
         )
-        return relations.ttft(TtftResult(Ttft(runs, *p50), timelines))[0]
+        return judge_ttft(TtftResult(Ttft(runs, *p50), timelines))[0]
 
     few = ttft(good, good, good, late, late)
     assert few.outcome == "holds"
@@ -306,7 +311,7 @@ def test_a_sentence_that_a_hold_made() -> None:
         cut = text[: text.index(".") + 1]
         times = timeline.pieces[0].t_ms, timeline.pieces[ends_at].t_ms, moments[-1]
         result = SentenceResult(Sentence(*times, cut, text), timeline)
-        verdict = relations.sentence(result)[0]
+        verdict = judge_sentence(result)[0]
         return f"{verdict.outcome} {verdict.cause.code}" if verdict.cause else verdict.outcome
 
     assert words

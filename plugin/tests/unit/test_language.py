@@ -12,10 +12,10 @@ from typing import get_args
 
 import pytest
 
-from pytest_llm_latency.causes import Cause
+from pytest_llm_latency.evidence.run_index import Outcome
 from pytest_llm_latency.language import Language, default_code, language, template
-from pytest_llm_latency.relations import Outcome, Verdict
 from pytest_llm_latency.report.terminal import Lines, columns, write_comparison, write_summary
+from pytest_llm_latency.verdicts.verdict import Cause, Verdict
 
 ZH = language("zh")
 

@@ -10,17 +10,24 @@ from typing import Any
 import pytest
 from scripted import Connection, Request, Script, end_events, serving, text_event
 
-from pytest_llm_latency import limits, relations, steps
-from pytest_llm_latency.capabilities import Capabilities
-from pytest_llm_latency.client import Client, Exchange
-from pytest_llm_latency.costs import Costs
 from pytest_llm_latency.errors import RateLimited
+from pytest_llm_latency.evidence import limits
+from pytest_llm_latency.evidence.derive import derive
+from pytest_llm_latency.evidence.recording import End, Recording
+from pytest_llm_latency.evidence.recording import Request as Asked
 from pytest_llm_latency.plan import Plan
-from pytest_llm_latency.recording import End, Recording
-from pytest_llm_latency.recording import Request as Asked
-from pytest_llm_latency.results import sse_result, usable
+from pytest_llm_latency.servers.capabilities import Capabilities
 from pytest_llm_latency.sse import Read
-from pytest_llm_latency.timeline import derive
+from pytest_llm_latency.steps.answers import usable
+from pytest_llm_latency.steps.bench import Bench
+from pytest_llm_latency.steps.cancel.watch import ask_one_token
+from pytest_llm_latency.steps.sse.judge import judge_sse
+from pytest_llm_latency.steps.sse.result import sse_result
+from pytest_llm_latency.verdicts.pairs import cached_below_uncached, long_above_short
+from pytest_llm_latency.verdicts.stream import comes_as_made, ttft_below_total
+from pytest_llm_latency.wire.client import Client
+from pytest_llm_latency.wire.costs import Costs
+from pytest_llm_latency.wire.exchange import Exchange
 
 HELLO = [{"role": "user", "content": "hi"}]
 
@@ -142,8 +149,8 @@ def test_a_request_whose_moment_tells_does_not_wait() -> None:
         client = Client(server.base_url)
         offers = Capabilities(client.dialect)
         quiet: Any = lambda *_: None  # noqa: E731
-        bench = steps.Bench(client, offers, client, offers, Plan(), (), quiet, quiet, quiet)
-        recording = steps._ask_one_token(bench, "after-close-at")
+        bench = Bench(client, offers, client, offers, Plan(), (), quiet, quiet, quiet)
+        recording = ask_one_token(bench, "after-close-at")
     assert (recording.status, len(server.requests)) == (429, 1)
 
 
@@ -160,12 +167,12 @@ def test_a_long_wait_is_told_instead(after: str) -> None:
 def test_a_limit_proves_nothing() -> None:
     timeline = derive(refused(429, Retry_After="90"))
     verdicts = [
-        relations.ttft_below_total(timeline),
-        relations.comes_as_made(timeline),
-        relations.long_above_short(timeline, timeline),
-        relations.cached_below_uncached(timeline, timeline),
+        ttft_below_total(timeline),
+        comes_as_made(timeline),
+        long_above_short(timeline, timeline),
+        cached_below_uncached(timeline, timeline),
     ]
-    stream: Any = relations.sse_stream(sse_result({"stream-1": refused(529)}))
+    stream: Any = judge_sse(sse_result({"stream-1": refused(529)}))
     assert stream[0].relation == "the stream has its end"
     for verdict in (*verdicts, stream[0], stream[3]):
         assert (verdict.outcome, verdict.cause.code) == ("inconclusive", "rate-limited"), verdict
@@ -173,5 +180,5 @@ def test_a_limit_proves_nothing() -> None:
 
 
 def test_another_failure_is_no_limit() -> None:
-    verdict = relations.ttft_below_total(derive(refused(503)))
+    verdict = ttft_below_total(derive(refused(503)))
     assert (verdict.outcome, verdict.cause and verdict.cause.code) == ("broken", "stream-error")

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import text_event
 
+from pytest_llm_latency.evidence.recording import End, Recording, Request, dump, load
 from pytest_llm_latency.masking import Mask
-from pytest_llm_latency.recording import End, Recording, Request, dump, load
 from pytest_llm_latency.sse import Read, all_events, chunk_of, content
 
 KEY = "sk-Zq9/abc+DEF==tail_7788XY"

@@ -9,13 +9,14 @@ import pytest
 from scripted import Connection, Request, serving
 
 from pytest_llm_latency import sse
-from pytest_llm_latency.client import Client, Exchange
+from pytest_llm_latency.evidence.derive import TokenWatch
+from pytest_llm_latency.evidence.recording import End, Recording
+from pytest_llm_latency.evidence.recording import Request as Sent
 from pytest_llm_latency.proof.closes import _first_token
 from pytest_llm_latency.proof.recordings import _read_with_done
 from pytest_llm_latency.proof.requests import _differing
-from pytest_llm_latency.recording import End, Recording
-from pytest_llm_latency.recording import Request as Sent
-from pytest_llm_latency.timeline import TokenWatch
+from pytest_llm_latency.wire.client import Client
+from pytest_llm_latency.wire.exchange import Exchange
 
 TOKEN = b'data: {"choices": [{"index": %d, "delta": {"content": "hi"}}]}\n\n'
 
@@ -76,10 +77,10 @@ def test_a_refusal_that_looks_like_a_stream_has_no_token() -> None:
 
 
 def test_a_look_that_a_limit_refused_asks_for_no_model() -> None:
-    from pytest_llm_latency.capabilities import Capabilities
-    from pytest_llm_latency.dialect import Dialect
     from pytest_llm_latency.errors import ConfigError
-    from pytest_llm_latency.live import _check_model_named
+    from pytest_llm_latency.servers.capabilities import Capabilities
+    from pytest_llm_latency.session.live import _check_model_named
+    from pytest_llm_latency.wire.dialect import Dialect
 
     failed = Capabilities(Dialect(), models=("a", "b"), stream_error="HTTP 429")
     with pytest.raises(ConfigError, match="--llm-model=a"):

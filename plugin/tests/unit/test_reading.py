@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from pytest_llm_latency import causes, sse
-from pytest_llm_latency.recording import End, EndKind, Recording, Request, dump, load
-from pytest_llm_latency.relations import _raw_contents, by_events
-from pytest_llm_latency.thoughts import thought_in
-from pytest_llm_latency.timeline import Timeline, derive
+from pytest_llm_latency import sse
+from pytest_llm_latency.evidence.derive import derive
+from pytest_llm_latency.evidence.recording import End, EndKind, Recording, Request, dump, load
+from pytest_llm_latency.evidence.thoughts import thought_in
+from pytest_llm_latency.evidence.timeline import Timeline
+from pytest_llm_latency.steps.sse.raw import by_events, raw_contents
+from pytest_llm_latency.verdicts import causes
 
 
 def event(value: Any) -> str:
@@ -50,8 +52,8 @@ def pieces(stream: str) -> list[str]:
     texts = [piece.text for piece in timeline.sent]
     found, _, _ = sse.stream([], send=lambda _: recorded(stream).reads)
     assert [piece["text"] for piece in found] == texts
-    assert [text for text in _raw_contents(stream.encode()) if text] == texts
-    assert [text for text in _raw_contents(by_events(stream.encode())) if text] == texts
+    assert [text for text in raw_contents(stream.encode()) if text] == texts
+    assert [text for text in raw_contents(by_events(stream.encode())) if text] == texts
     return texts
 
 
@@ -80,7 +82,7 @@ def test_a_failure_by_its_framing(framed: str) -> None:
             sse.stream([], send=lambda _, before=before: recorded(before + framed).reads)
     # What stands behind it is not the answer's, in the raw file, either.
     raw = (WORD + framed.rstrip() + "\n\n" + WORD).encode()
-    assert [text for text in _raw_contents(raw) if text] == ["word "]
+    assert [text for text in raw_contents(raw) if text] == ["word "]
 
 
 @pytest.mark.parametrize(

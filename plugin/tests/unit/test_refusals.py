@@ -11,10 +11,11 @@ import pytest
 from engines import Engine
 from scripted import Connection, Request, serving
 
-from pytest_llm_latency.capabilities import Capabilities, look
-from pytest_llm_latency.client import Client, Dialect
-from pytest_llm_latency.recording import Reply
-from pytest_llm_latency.refusals import Complaint, complaint_of, knows_the_chat
+from pytest_llm_latency.evidence.recording import Reply
+from pytest_llm_latency.servers.capabilities import Capabilities, look
+from pytest_llm_latency.wire.client import Client
+from pytest_llm_latency.wire.dialect import Dialect
+from pytest_llm_latency.wire.refusals import Complaint, complaint_of, knows_the_chat
 
 GPT_5 = "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 8 instead."
 SERDE = "Failed to deserialize the JSON body into the target type: unknown field `cache_prompt`, expected one of `messages`, `model`, `temperature`, `max_tokens`, `stream`, `stream_options` at line 1 column 130"

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 from rows import told
 
-from pytest_llm_latency import causes, relations
-from pytest_llm_latency.artifacts import (
+from pytest_llm_latency.evidence.artifacts import (
     Cache,
     CacheLeg,
     Cancel,
@@ -20,21 +19,32 @@ from pytest_llm_latency.artifacts import (
     Ttft,
     TtftRun,
 )
-from pytest_llm_latency.causes import parting
-from pytest_llm_latency.recording import Reply
-from pytest_llm_latency.relations import Verdict
-from pytest_llm_latency.results import (
-    CacheResult,
-    CancelCase,
-    CancelResult,
-    PrefillResult,
-    ReportResult,
-    SentenceResult,
-    ServerResult,
-    SseResult,
-    TtftResult,
-)
-from pytest_llm_latency.timeline import Piece, Timeline
+from pytest_llm_latency.evidence.recording import Reply
+from pytest_llm_latency.evidence.timeline import Piece, Timeline
+from pytest_llm_latency.steps.cache.judge import judge_cache
+from pytest_llm_latency.steps.cache.result import CacheResult
+from pytest_llm_latency.steps.cancel.case import CancelCase
+from pytest_llm_latency.steps.cancel.judge import judge_cancel
+from pytest_llm_latency.steps.cancel.result import CancelResult
+from pytest_llm_latency.steps.prefill.judge import judge_prefill
+from pytest_llm_latency.steps.prefill.result import PrefillResult
+from pytest_llm_latency.steps.report.judge import judge_report
+from pytest_llm_latency.steps.report.result import ReportResult
+from pytest_llm_latency.steps.sentence.judge import judge_sentence
+from pytest_llm_latency.steps.sentence.result import SentenceResult
+from pytest_llm_latency.steps.server.judge import judge_server
+from pytest_llm_latency.steps.server.result import ServerResult
+from pytest_llm_latency.steps.sse.judge import judge_sse
+from pytest_llm_latency.steps.sse.result import SseResult
+from pytest_llm_latency.steps.ttft.by_hand import runs_differ
+from pytest_llm_latency.steps.ttft.judge import judge_ttft
+from pytest_llm_latency.steps.ttft.result import TtftResult
+from pytest_llm_latency.verdicts.blame import told_apart
+from pytest_llm_latency.verdicts.causes import hold
+from pytest_llm_latency.verdicts.pairs import cached_below_uncached, long_above_short
+from pytest_llm_latency.verdicts.prompts import cache_miss, partial_hit_lost, parting
+from pytest_llm_latency.verdicts.stream import comes_as_made, ttft_below_total
+from pytest_llm_latency.verdicts.verdict import Verdict
 
 
 def answer(
@@ -76,15 +86,15 @@ PROPS = '{"model_path": "m", "total_slots": 1, "default_generation_settings": {"
 
 def test_server() -> None:
     ok = reply('{"status": "ok"}')
-    assert outcomes(relations.server(ServerResult(ok, reply(PROPS)))) == {"holds"}
-    verdicts = relations.server(ServerResult(reply('{"status": "error"}'), reply(PROPS)))
+    assert outcomes(judge_server(ServerResult(ok, reply(PROPS)))) == {"holds"}
+    verdicts = judge_server(ServerResult(reply('{"status": "error"}'), reply(PROPS)))
     assert broken(verdicts) == [("/health: status is ok", "server-facts")]
     for changed in ('"n_ctx": 0', '"n_ctx": "8192"', '"n_ctx": null'):
         props = reply(PROPS.replace('"n_ctx": 8192', changed))
-        assert broken(relations.server(ServerResult(ok, props)))[0][1] == "server-facts"
+        assert broken(judge_server(ServerResult(ok, props)))[0][1] == "server-facts"
     # TabbyAPI's /props is like llama.cpp's, and names no model
     other = reply(PROPS.replace('"model_path": "m", ', ""))
-    assert outcomes(relations.server(ServerResult(ok, other))) == {"holds", "not measurable"}
+    assert outcomes(judge_server(ServerResult(ok, other))) == {"holds", "not measurable"}
     for bad in (
         "degraded",
         "not_ready",
@@ -100,13 +110,13 @@ def test_server() -> None:
         "500",
         "no",
     ):
-        verdicts = relations.server(ServerResult(reply(f'{{"status": "{bad}"}}'), reply(PROPS)))
+        verdicts = judge_server(ServerResult(reply(f'{{"status": "{bad}"}}'), reply(PROPS)))
         assert verdicts[0].outcome == "broken", bad
     for status in (404, 405, 501):
-        verdicts = relations.server(ServerResult(ok, reply("nothing here", status)))
+        verdicts = judge_server(ServerResult(ok, reply("nothing here", status)))
         assert outcomes(verdicts) == {"holds", "not measurable"}
     for refused in (reply('{"status": "error"}', 500), reply("no", 503), reply('{"status": "no"}')):
-        verdicts = relations.server(ServerResult(refused, reply(PROPS)))
+        verdicts = judge_server(ServerResult(refused, reply(PROPS)))
         assert [code for _, code in broken(verdicts)] == ["server-facts"]
 
 
@@ -128,7 +138,7 @@ def test_server() -> None:
     ],
 )
 def test_other_servers_ways_of_being_healthy(body: str) -> None:
-    assert relations.server(ServerResult(reply(body), reply(PROPS)))[0].outcome == "holds"
+    assert judge_server(ServerResult(reply(body), reply(PROPS)))[0].outcome == "holds"
 
 
 @pytest.mark.parametrize(
@@ -144,12 +154,12 @@ def test_other_servers_ways_of_being_healthy(body: str) -> None:
 )
 def test_a_server_without_health_is_there_if_it_lists_its_models(health: Reply) -> None:
     listed, no_props = reply('{"data": [{"id": "m"}]}'), reply('{"error": "Unexpected endpoint"}')
-    verdicts = relations.server(ServerResult(health, no_props, listed))
+    verdicts = judge_server(ServerResult(health, no_props, listed))
     assert [v.outcome for v in verdicts] == ["holds", "not measurable"]
-    verdicts = relations.server(ServerResult(health, no_props, reply("", 404)))
+    verdicts = judge_server(ServerResult(health, no_props, reply("", 404)))
     assert [v.outcome for v in verdicts] == ["not measurable"] * 2
     for listed in (reply("", 500), reply("{}"), reply('{"error": "x"}', 500)):
-        assert relations.server(ServerResult(health, no_props, listed))[0].outcome == "broken"
+        assert judge_server(ServerResult(health, no_props, listed))[0].outcome == "broken"
 
 
 RAW = (
@@ -164,24 +174,24 @@ RAW = (
 def test_sse(raw: bytes) -> None:
     chunks = (Chunk(1.0, "w "), Chunk(2.0, "w "))
     result = SseResult(raw, chunks, answer(count=2))
-    assert outcomes(relations.sse_stream(result)) == {"holds"}
+    assert outcomes(judge_sse(result)) == {"holds"}
     for wrong in (chunks[:1], (*chunks, chunks[0]), (Chunk(1.0, "w"), chunks[1]), ()):
         assert ("the pieces equal the raw content, piece for piece", "pieces-differ") in broken(
-            relations.sse_stream(replace(result, chunks=wrong))
+            judge_sse(replace(result, chunks=wrong))
         )
     fallen = replace(result, chunks=(chunks[1], chunks[0]))
-    assert ("t_ms never falls", "time-falls") in broken(relations.sse_stream(fallen))
+    assert ("t_ms never falls", "time-falls") in broken(judge_sse(fallen))
     cut = replace(result, timeline=replace(result.timeline, done=False, finish_reason=None))
-    assert ("the stream has its end", "cut-short") in broken(relations.sse_stream(cut))
+    assert ("the stream has its end", "cut-short") in broken(judge_sse(cut))
     failed = replace(result, timeline=replace(result.timeline, error="T"))
-    assert ("the stream has its end", "stream-error") in broken(relations.sse_stream(failed))
+    assert ("the stream has its end", "stream-error") in broken(judge_sse(failed))
     no_done = replace(result, timeline=replace(result.timeline, done=False))
-    assert outcomes(relations.sse_stream(no_done)) == {"holds"}
+    assert outcomes(judge_sse(no_done)) == {"holds"}
 
 
 def test_a_burst_is_no_stream() -> None:
-    assert relations.ttft_below_total(answer()).outcome == "holds"
-    verdict = relations.ttft_below_total(answer(ttft=3000.0, gap=0.05, generated=2900.0))
+    assert ttft_below_total(answer()).outcome == "holds"
+    verdict = ttft_below_total(answer(ttft=3000.0, gap=0.05, generated=2900.0))
     assert verdict.outcome == "broken"
     assert verdict.cause is not None
     assert verdict.cause.code == "burst"
@@ -192,13 +202,13 @@ def test_a_burst_is_no_stream() -> None:
 
 def test_a_burst_is_seen_without_the_server_s_times() -> None:
     timeline = replace(answer(ttft=3000.0, gap=0.5), timings={}, jitter_ms=1.0)
-    assert broken([relations.ttft_below_total(timeline)]) == [("ttft < total", "burst")]
+    assert broken([ttft_below_total(timeline)]) == [("ttft < total", "burst")]
     # piece by piece, it is a fast generation after a long prefill
     piecewise = replace(timeline, jitter_ms=0.1)
-    assert relations.ttft_below_total(piecewise).outcome == "holds"
+    assert ttft_below_total(piecewise).outcome == "holds"
     # a long prefill before a fast generation is none
     fast = answer(ttft=3000.0, gap=0.5, generated=10.0)
-    assert relations.ttft_below_total(fast).outcome == "holds"
+    assert ttft_below_total(fast).outcome == "holds"
 
 
 def clumps(gap: float, size: int, generated: float) -> Timeline:
@@ -215,12 +225,12 @@ def uneven(gap: float, every_eighth: float, jitter_ms: float) -> Timeline:
 
 def test_clumps_are_no_burst() -> None:
     timeline = clumps(210.0, 8, 1700.0)
-    assert relations.ttft_below_total(timeline).outcome == "holds"
-    verdict = relations.comes_as_made(timeline)
+    assert ttft_below_total(timeline).outcome == "holds"
+    verdict = comes_as_made(timeline)
     assert broken([verdict]) == [("the pieces come as they are made", "coalesced")]
     assert verdict.numbers == "64 pieces in 8 arrivals"
     uncounted = replace(timeline, timings={})
-    assert relations.comes_as_made(uncounted).outcome == "broken"
+    assert comes_as_made(uncounted).outcome == "broken"
 
 
 @pytest.mark.parametrize(
@@ -235,47 +245,47 @@ def test_clumps_are_no_burst() -> None:
     ],
 )
 def test_these_come_as_they_are_made(timeline: Timeline) -> None:
-    assert relations.comes_as_made(timeline).outcome == "holds"
+    assert comes_as_made(timeline).outcome == "holds"
 
 
 def test_a_reader_that_was_late_itself_blames_nobody() -> None:
     for timeline in (answer(ttft=3000.0, gap=0.05, generated=300.0), clumps(210.0, 8, 1700.0)):
         late = replace(timeline, cpu_wait_ms=600.0)
-        verdict = relations.comes_as_made(late)
+        verdict = comes_as_made(late)
         assert (verdict.outcome, verdict.cause and verdict.cause.code) == (
             "inconclusive",
             "reader-behind",
         )
-        assert relations.comes_as_made(replace(late, cpu_wait_ms=5.0)).outcome == "broken"
+        assert comes_as_made(replace(late, cpu_wait_ms=5.0)).outcome == "broken"
 
 
 def test_one_burst_of_five_is_no_rule() -> None:
     bursts = [answer(ttft=3000.0, gap=0.05, generated=2900.0)]
     good = ttft_result(500, 501, 502, 503, 504)
     few = replace(good, timelines=(*good.timelines[2:], *bursts * 2))
-    assert outcomes(relations.ttft(few)) == {"holds"}
+    assert outcomes(judge_ttft(few)) == {"holds"}
     equal = replace(few, ttft=ttft_result(500, 501, 102, 503, 504).ttft)
-    assert "inconclusive" in outcomes(relations.ttft(equal))
+    assert "inconclusive" in outcomes(judge_ttft(equal))
     most = replace(good, timelines=(*good.timelines[3:], *bursts * 3))
-    assert broken(relations.ttft(most)) == [("ttft < total in every run", "burst")]
+    assert broken(judge_ttft(most)) == [("ttft < total in every run", "burst")]
 
 
 def test_all_in_one_read_is_not_below() -> None:
     timeline = replace(answer(count=1), total_ms=100.0)
-    assert broken([relations.ttft_below_total(timeline)]) == [("ttft < total", "one-piece")]
+    assert broken([ttft_below_total(timeline)]) == [("ttft < total", "one-piece")]
     one_token = replace(timeline, timings={"predicted_n": 1})
-    assert relations.ttft_below_total(one_token).outcome == "inconclusive"
+    assert ttft_below_total(one_token).outcome == "inconclusive"
     # a short answer in one read may be a late reader's
     short = replace(answer(count=3, gap=0.0, generated=5.0), total_ms=100.0)
-    assert relations.ttft_below_total(short).outcome == "inconclusive"
+    assert ttft_below_total(short).outcome == "inconclusive"
 
 
 def test_reasoning_before_a_short_answer_is_no_burst() -> None:
     timeline = answer(ttft=10_000.0, gap=10.0, generated=10_200.0)
-    assert relations.ttft_below_total(timeline).outcome == "broken"
+    assert ttft_below_total(timeline).outcome == "broken"
     reasoned = replace(timeline, token_ms=(100.0,))
-    assert relations.ttft_below_total(reasoned).outcome == "holds"
-    assert relations.comes_as_made(replace(reasoned, timings={})).outcome == "holds"
+    assert ttft_below_total(reasoned).outcome == "holds"
+    assert comes_as_made(replace(reasoned, timings={})).outcome == "holds"
 
 
 def ttft_result(*totals: float) -> TtftResult:
@@ -285,11 +295,11 @@ def ttft_result(*totals: float) -> TtftResult:
 
 def test_ttft() -> None:
     good = ttft_result(500, 501, 502, 503, 504)
-    assert outcomes(relations.ttft(good)) == {"holds"}
+    assert outcomes(judge_ttft(good)) == {"holds"}
     equal = ttft_result(500, 501, 102, 503, 504)
-    assert ("ttft < total in every run", "one-piece") in broken(relations.ttft(equal))
+    assert ("ttft < total in every run", "one-piece") in broken(judge_ttft(equal))
     moved = replace(good, ttft=replace(good.ttft, ttft_p50=102.5))
-    assert broken(relations.ttft(moved)) == [("the p50 are the medians", "not-the-median")]
+    assert broken(judge_ttft(moved)) == [("the p50 are the medians", "not-the-median")]
 
 
 def prefill_result(*rows: tuple[int | None, float]) -> PrefillResult:
@@ -300,24 +310,24 @@ def prefill_result(*rows: tuple[int | None, float]) -> PrefillResult:
 
 def test_prefill() -> None:
     good = prefill_result((60, 100.0), (500, 900.0), (1300, 4000.0))
-    assert outcomes(told(relations.prefill, good)) == {"holds"}
+    assert outcomes(told(judge_prefill, good)) == {"holds"}
     flat = prefill_result((60, 100.0), (500, 900.0), (500, 901.0))
-    assert broken(told(relations.prefill, flat)) == [
+    assert broken(told(judge_prefill, flat)) == [
         ("prompt_n grows with the documents (0, 4, 12)", "prompt-not-growing")
     ]
     busy = prefill_result((60, 5000.0), (500, 900.0), (1300, 4000.0))
-    assert broken(told(relations.prefill, busy)) == [
+    assert broken(told(judge_prefill, busy)) == [
         ("ttft grows with the documents (0, 4, 12)", "prefill-time")
     ]
-    assert outcomes(told(relations.prefill, busy)) == {"holds", "inconclusive"}
+    assert outcomes(told(judge_prefill, busy)) == {"holds", "inconclusive"}
     by_hand = replace(busy, legs={})
-    assert outcomes(told(relations.prefill, by_hand)) == {"holds", "broken"}
+    assert outcomes(told(judge_prefill, by_hand)) == {"holds", "broken"}
     uncounted = replace(prefill_result((None, 100.0), (60, 900.0), (None, 4000.0)), legs={})
-    assert outcomes(told(relations.prefill, uncounted)) == {"not measurable", "holds"}
+    assert outcomes(told(judge_prefill, uncounted)) == {"not measurable", "holds"}
     falling = replace(prefill_result((None, 900.0), (None, 500.0), (None, 100.0)), legs={})
-    assert outcomes(told(relations.prefill, falling)) == {"not measurable", "broken"}
+    assert outcomes(told(judge_prefill, falling)) == {"not measurable", "broken"}
     warm = replace(good, legs={0: [answer(prompt_n=100, cache_n=900)]})
-    assert outcomes(told(relations.prefill, warm)) == {"inconclusive"}
+    assert outcomes(told(judge_prefill, warm)) == {"inconclusive"}
 
 
 def with_texts(result: PrefillResult, *characters: int, **usage: int) -> PrefillResult:
@@ -331,22 +341,20 @@ def with_texts(result: PrefillResult, *characters: int, **usage: int) -> Prefill
 def test_a_prompt_must_grow_as_its_text_does() -> None:
     """Two salts differ by some tokens: such counts of a prompt that is cut off grow by chance."""
     by_chance = prefill_result((142, 57.0), (206, 75.0), (212, 120.0))
-    assert outcomes(told(relations.prefill, by_chance)) == {
-        "holds"
-    }  # so little text may be no more
-    cut_off = told(relations.prefill, with_texts(by_chance, 120, 520, 1320))
+    assert outcomes(told(judge_prefill, by_chance)) == {"holds"}  # so little text may be no more
+    cut_off = told(judge_prefill, with_texts(by_chance, 120, 520, 1320))
     assert broken(cut_off) == [
         ("prompt_n grows with the documents (0, 4, 12)", "prompt-not-growing")
     ]
     assert "had 212 tokens (800 more characters) against 206" in cut_off[0].cause.sentence
     whole = prefill_result((142, 57.0), (206, 75.0), (256, 120.0))
-    assert outcomes(told(relations.prefill, with_texts(whole, 120, 520, 1320))) == {"holds"}
+    assert outcomes(told(judge_prefill, with_texts(whole, 120, 520, 1320))) == {"holds"}
 
 
 def test_a_longer_prompt_of_which_less_is_processed() -> None:
     """Most of it was in the cache: it has more tokens, and costs no more."""
     short, long = answer(prompt_n=100), answer(prompt_n=50, cache_n=1000)
-    assert relations.long_above_short(short, long).outcome == "broken"
+    assert long_above_short(short, long).outcome == "broken"
 
 
 def test_hidden_reasoning_hides_prefill() -> None:
@@ -360,7 +368,7 @@ def test_hidden_reasoning_hides_prefill() -> None:
             ]
             for docs, rounds in result.legs.items()
         }
-        verdicts = told(relations.prefill, replace(result, legs=legs))
+        verdicts = told(judge_prefill, replace(result, legs=legs))
         assert [
             (v.outcome, v.cause.code)
             for v in verdicts
@@ -370,7 +378,7 @@ def test_hidden_reasoning_hides_prefill() -> None:
 
 def test_a_flat_prompt_s_time_proves_nothing() -> None:
     """Where the counts do not grow, time that does not follow is no second fault."""
-    flat = told(relations.prefill, prefill_result((206, 57.0), (206, 58.0), (206, 56.0)))
+    flat = told(judge_prefill, prefill_result((206, 57.0), (206, 58.0), (206, 56.0)))
     assert [(v.outcome, v.cause.code) for v in flat if v.cause] == [
         ("broken", "prompt-not-growing"),
         ("inconclusive", "prompt-not-growing"),
@@ -385,12 +393,12 @@ def test_a_prompt_whose_length_alone_is_known_must_grow_too() -> None:
         for docs, leg in uncounted.legs.items()
     }
 
-    def of(*totals: int) -> list[relations.Verdict]:
+    def of(*totals: int) -> list[Verdict]:
         used = {
             docs: [replace(leg[0], usage={"prompt_tokens": total})]
             for (docs, leg), total in zip(legs.items(), totals)
         }
-        return told(relations.prefill, replace(uncounted, legs=used))
+        return told(judge_prefill, replace(uncounted, legs=used))
 
     assert broken(of(142, 206, 212))[0] == (
         "prompt_n grows with the documents (0, 4, 12)",
@@ -421,7 +429,7 @@ def cache_result(
 
 
 def codes(result: CacheResult) -> set[str]:
-    return {code for _, code in broken(told(relations.cache, result))}
+    return {code for _, code in broken(told(judge_cache, result))}
 
 
 def test_cache() -> None:
@@ -431,11 +439,11 @@ def test_cache() -> None:
     # what is hit in part only is no cold leg, though it costs more than the cached one
     partly = cache_result((1300, 0), (1, 1299), (40, 1270))
     assert codes(partly) == {"changed-prefix-hit"}
-    assert outcomes(told(relations.cache, partly)) == {"inconclusive"}
+    assert outcomes(told(judge_cache, partly)) == {"inconclusive"}
     # a cold leg that was warm proves nothing, above all not that the cache is broken
     warm = cache_result((1, 1299), (1, 1299), (1310, 0))
     assert codes(warm) == {"cold-leg-was-warm"}
-    assert outcomes(told(relations.cache, warm)) == {"inconclusive"}
+    assert outcomes(told(judge_cache, warm)) == {"inconclusive"}
 
 
 @pytest.mark.parametrize("times_ms", [(320.0, 321.0), (397.0, 390.0)])
@@ -443,7 +451,7 @@ def test_on_a_dead_cache_a_hair_s_breadth_says_nothing(times_ms: tuple[float, fl
     """Neither that the times hold, nor that they are broken: the counts say what is."""
     second_ms, cold_ms = times_ms
     result = cache_result((1300, 0), (1300, 0), (1310, 0), ttft_ms=(cold_ms, second_ms, cold_ms))
-    by_relation = {verdict.relation: verdict.outcome for verdict in told(relations.cache, result)}
+    by_relation = {verdict.relation: verdict.outcome for verdict in told(judge_cache, result)}
     assert by_relation["second < first in prompt_n"] == "broken"
     assert by_relation["second < first in ttft"] == "inconclusive"
     assert by_relation["second < changed_prefix in ttft"] == "inconclusive"
@@ -452,7 +460,7 @@ def test_on_a_dead_cache_a_hair_s_breadth_says_nothing(times_ms: tuple[float, fl
 def test_cache_by_time() -> None:
     slow = cache_result((1300, 0), (1, 1299), (1310, 0), (1310.0, 9999.0, 1320.0))
     assert codes(slow) == {"cache-time"}
-    assert outcomes(told(relations.cache, slow)) == {"holds", "inconclusive"}
+    assert outcomes(told(judge_cache, slow)) == {"holds", "inconclusive"}
 
 
 REASONED = {"completion_tokens_details": {"reasoning_tokens": 300}}
@@ -465,7 +473,7 @@ def test_reasoning_is_no_prefill() -> None:
         for docs, n, first_ms in ((0, 60, 100.0), (4, 500, 900.0), (12, 1300, 4000.0))
     }
     rows = prefill_result((60, 9000.0), (500, 8600.0), (1300, 7800.0)).rows
-    verdicts = told(relations.prefill, PrefillResult(rows, legs))
+    verdicts = told(judge_prefill, PrefillResult(rows, legs))
     assert outcomes(verdicts) == {"holds"}
     assert "100 ms, 900 ms, 4,000 ms (to the first token, of reasoning)" in [
         v.numbers for v in verdicts
@@ -474,7 +482,7 @@ def test_reasoning_is_no_prefill() -> None:
     hidden = {
         name: [replace(leg, usage=REASONED) for leg in legs] for name, legs in dead.legs.items()
     }
-    assert outcomes(told(relations.cache, replace(dead, legs=hidden))) == {"inconclusive"}
+    assert outcomes(told(judge_cache, replace(dead, legs=hidden))) == {"inconclusive"}
     assert codes(replace(dead, legs=hidden)) == {"reasoning-hides-prefill"}
 
 
@@ -485,7 +493,7 @@ def test_a_field_that_is_filled_and_not_counted() -> None:
     legs = {name: [replace(leg, usage=usage) for leg in legs] for name, legs in rounds.legs.items()}
     cache = Cache(**{name: CacheLeg(1300, legs[name][0].ttft_ms or 0) for name in legs})
     result = replace(rounds, cache=cache, legs=legs)
-    assert outcomes(told(relations.cache, result)) == {"inconclusive"}
+    assert outcomes(told(judge_cache, result)) == {"inconclusive"}
     assert codes(result) == {"counts-against-times"}
     # where the times do not contradict them, the counts decide
     same = timed_cache(*[(4.0, 3.9, 4.1)] * 4)
@@ -496,7 +504,7 @@ def test_a_field_that_is_filled_and_not_counted() -> None:
     assert timed_cache((1.0, 0.45, 1.0), (1.0, 1.6, 1.0)).hits_by_time() is None  # a hiccup
     nothing = replace(answer(), timings={}, usage={"prompt_tokens": 0})
     assert nothing.prompt_total is None
-    assert relations.long_above_short(nothing, nothing).outcome == "inconclusive"
+    assert long_above_short(nothing, nothing).outcome == "inconclusive"
     zeros = {"prompt_tokens": 0, "prompt_tokens_details": {"cached_tokens": 0}}
     assert replace(nothing, usage=zeros).prompt_n is None
     assert replace(nothing, timings={"prompt_n": 0, "cache_n": 0}).prompt_n is None
@@ -510,7 +518,7 @@ def test_the_same_text_at_once_is_a_replay() -> None:
     ]
     result = replace(made, legs={**made.legs, "second": replays})
     assert codes(result) == {"replayed-answer"}
-    assert outcomes(told(relations.cache, made)) == {"holds"}  # made anew, at the same beat
+    assert outcomes(told(judge_cache, made)) == {"holds"}  # made anew, at the same beat
     # by the server's clock, too, it is another answer's
     slow = {"prompt_n": 1300, "cache_n": 0, "prompt_ms": 1990.0}
     legs = {
@@ -527,7 +535,7 @@ def test_the_same_text_at_once_is_a_replay() -> None:
     legs = {**made.legs, "first": quick, "second": replays}
     assert "replayed-answer" not in codes(replace(made, legs=legs))
     other = [replace(leg, pieces=(*leg.pieces, Piece(9.1, "!"))) for leg in replays]
-    assert outcomes(told(relations.cache, replace(made, legs={**made.legs, "second": other}))) == {
+    assert outcomes(told(judge_cache, replace(made, legs={**made.legs, "second": other}))) == {
         "holds"
     }
 
@@ -535,9 +543,9 @@ def test_the_same_text_at_once_is_a_replay() -> None:
 def test_without_counts_a_changed_front_that_hits_is_no_dead_cache() -> None:
     shifted = timed_cache(*[(2.0, 0.1, 0.101)] * 6)
     assert codes(shifted) == {"changed-prefix-hit"}
-    words = [v.cause.sentence for v in told(relations.cache, shifted) if v.cause]
+    words = [v.cause.sentence for v in told(judge_cache, shifted) if v.cause]
     assert words[0].startswith("its first text came as soon as that of the cached one")
-    assert outcomes(told(relations.cache, shifted)) == {"holds", "inconclusive"}
+    assert outcomes(told(judge_cache, shifted)) == {"holds", "inconclusive"}
 
 
 def test_a_prompt_that_was_cached_elsewhere() -> None:
@@ -552,7 +560,7 @@ def test_tokens_that_are_not_shown_take_time_of_their_own() -> None:
     """Reasoning that is taken out on the way; pieces of several tokens are no such thing."""
     stripped = answer(6000.0, 8.0, 50, generated=5520.0)
     stripped = replace(stripped, timings={**stripped.timings, "predicted_n": 690})
-    assert causes.hold(stripped) is None
+    assert hold(stripped) is None
     for count_, tokens, gap, generated in ((8, 64, 0.5, 400.0), (13, 64, 5.0, 2000.0)):
         merged = answer(generated + 50.0, gap, count_, generated=generated)
         merged = replace(
@@ -560,7 +568,7 @@ def test_tokens_that_are_not_shown_take_time_of_their_own() -> None:
             pieces=tuple(replace(p, text="w " * (2 * tokens // count_)) for p in merged.pieces),
             timings={**merged.timings, "predicted_n": tokens},
         )
-        found = causes.hold(merged)
+        found = hold(merged)
         assert found is not None
         assert found.code == "burst"
 
@@ -577,7 +585,7 @@ def test_a_template_s_header_in_the_cache_is_cold() -> None:
         docs: [replace(leg[0], timings={"prompt_n": n, "cache_n": 16})]
         for (docs, leg), n in zip(header.legs.items(), (64, 500, 1300))
     }
-    assert outcomes(told(relations.prefill, replace(header, legs=legs))) == {"holds"}
+    assert outcomes(told(judge_prefill, replace(header, legs=legs))) == {"holds"}
 
 
 def test_counts_that_hold_are_confirmed_by_the_direction_of_rounds() -> None:
@@ -587,13 +595,13 @@ def test_counts_that_hold_are_confirmed_by_the_direction_of_rounds() -> None:
         name: [replace(counted.legs[name][0], pieces=answer(ttft + i % 3).pieces) for i in range(8)]
         for name, ttft in (("first", 330.0), ("second", 300.0), ("changed_prefix", 331.0))
     }
-    assert outcomes(told(relations.cache, replace(counted, legs=legs))) == {"holds"}
+    assert outcomes(told(judge_cache, replace(counted, legs=legs))) == {"holds"}
     reused = legs["second"][0].timings  # counted as reused, and no time saved
     legs["second"] = [replace(leg, timings=reused) for leg in legs["first"]]
     claimed = replace(counted, legs=legs)
-    assert outcomes(told(relations.cache, claimed)) == {"holds", "inconclusive"}
+    assert outcomes(told(judge_cache, claimed)) == {"holds", "inconclusive"}
     assert codes(claimed) == {"cache-time"}
-    numbers = [verdict.numbers for verdict in told(relations.cache, claimed) if verdict.cause]
+    numbers = [verdict.numbers for verdict in told(judge_cache, claimed) if verdict.cause]
     assert "effect x1.00, noise x1.00 in 8 rounds" in numbers[0]
 
 
@@ -601,10 +609,10 @@ def test_a_shared_front_is_no_hit() -> None:
     """A template's header, or all before a time stamp, is reused even where the cache is dead."""
     front = cache_result((1363, 0), (1263, 100), (1370, 0))
     assert codes(front) == {"cache-never-hits"}
-    by_count = [v for v in told(relations.cache, front) if "prompt_n" in v.relation]
+    by_count = [v for v in told(judge_cache, front) if "prompt_n" in v.relation]
     assert [verdict.outcome for verdict in by_count] == ["broken", "broken"]
     cold, again = answer(prompt_n=1363), answer(prompt_n=1359, cache_n=4)
-    assert relations.cached_below_uncached(cold, again).outcome == "broken"
+    assert cached_below_uncached(cold, again).outcome == "broken"
 
 
 def test_one_round_confirms_only_where_it_is_clear() -> None:
@@ -613,17 +621,17 @@ def test_one_round_confirms_only_where_it_is_clear() -> None:
         name: [replace(legs[0], pieces=answer(1000.0 - (name == "second")).pieces)]
         for name, legs in result.legs.items()
     }
-    assert outcomes(told(relations.cache, replace(result, legs=near))) == {"holds", "inconclusive"}
+    assert outcomes(told(judge_cache, replace(result, legs=near))) == {"holds", "inconclusive"}
 
 
 def test_a_cache_miss_says_where_the_prompts_part() -> None:
     cold, again = answer(prompt_n=1300), answer(prompt_n=1300)
     changing = [replace(cold, prompt="v=1;" + "x" * 99), replace(again, prompt="v=2;" + "x" * 99)]
-    verdict = relations.cached_below_uncached(*changing)
+    verdict = cached_below_uncached(*changing)
     assert verdict.cause is not None
     assert verdict.cause.code == "prompts-differ"
     assert "character 3 ('v=1;xxx" in verdict.cause.sentence
-    rewritten = relations.cached_below_uncached(cold, answer(prompt_n=1307))
+    rewritten = cached_below_uncached(cold, answer(prompt_n=1307))
     assert rewritten.cause is not None
     assert rewritten.cause.code == "prompt-changed-on-the-way"
 
@@ -633,19 +641,17 @@ def test_a_part_that_is_the_same_and_was_not_reused() -> None:
     half = "word " * 650
     cold = replace(answer(prompt_n=1300, cache_n=0), prompt=f"{half}one {half}")
     again = replace(answer(prompt_n=1299, cache_n=1), prompt=f"{half}two {half}")
-    verdict = relations.cached_below_uncached(cold, again)
+    verdict = cached_below_uncached(cold, again)
     assert verdict.cause is not None
     assert verdict.cause.code == "partial-hit-lost"
     assert "about 650 of 1300 tokens (by characters) are the same, and 1 reused" in (
         verdict.cause.sentence
     )
     most = replace(answer(prompt_n=700, cache_n=600), prompt=again.prompt)
-    assert causes.partial_hit_lost(cold, most) is None
+    assert partial_hit_lost(cold, most) is None
     little = replace(again, prompt="word one" + half + half)
-    assert causes.partial_hit_lost(cold, little) is None
-    part = causes.partial_hit_lost(
-        cold, replace(answer(prompt_n=1100, cache_n=200), prompt=cold.prompt)
-    )
+    assert partial_hit_lost(cold, little) is None
+    part = partial_hit_lost(cold, replace(answer(prompt_n=1100, cache_n=200), prompt=cold.prompt))
     assert part is not None
     assert part.sentence.startswith("about 1300 of 1300 tokens")
 
@@ -670,7 +676,7 @@ def test_contradicting_counts_count_nothing() -> None:
     assert other.counts_conflict == "cached_tokens = 900, cache_n = 0"
     near = replace(answer(prompt_n=1300, cache_n=0), usage={"prompt_tokens": 1301})
     assert near.counts_conflict is None
-    verdict = relations.cached_below_uncached(answer(prompt_n=1300), lying)
+    verdict = cached_below_uncached(answer(prompt_n=1300), lying)
     assert verdict.outcome == "inconclusive"
 
 
@@ -681,11 +687,11 @@ def test_the_server_s_own_clock_must_agree() -> None:
         docs: [replace(leg[0], timings={**leg[0].timings, **slow})]
         for docs, leg in result.legs.items()
     }
-    assert broken(told(relations.prefill, replace(result, legs=legs))) == [
+    assert broken(told(judge_prefill, replace(result, legs=legs))) == [
         ("ttft >= the server's own prompt time", "clock-disagreement")
     ]
     legs = {docs: [replace(answer(4000.0), timings=slow)] for docs in result.legs}
-    verdicts = told(relations.prefill, replace(result, legs=legs))
+    verdicts = told(judge_prefill, replace(result, legs=legs))
     assert "ttft >= the server's own prompt time" not in [v.relation for v in verdicts if v.cause]
 
 
@@ -693,12 +699,12 @@ def test_a_replayed_answer_is_no_dead_cache() -> None:
     """A cache of responses repeats the counts of the first answer, and no time passes."""
     cold = replace(answer(900.0), timings={"prompt_n": 1300, "cache_n": 0, "prompt_ms": 880.0})
     replayed = replace(cold, pieces=(Piece(2.0, "Hi"),))
-    assert causes.cache_miss(cold, replayed).code == "clock-disagreement"
-    assert causes.cache_miss(cold, cold).code == "cache-never-hits"
+    assert cache_miss(cold, replayed).code == "clock-disagreement"
+    assert cache_miss(cold, cold).code == "cache-never-hits"
     # a clock that is always wrong says nothing of the second answer
     fast = replace(replayed, timings={**cold.timings, "prompt_ms": 2640.0})
     wrong = replace(cold, timings={**cold.timings, "prompt_ms": 2640.0})
-    assert causes.cache_miss(wrong, fast).code == "cache-never-hits"
+    assert cache_miss(wrong, fast).code == "cache-never-hits"
 
 
 def test_the_parting_of_two_prompts_is_shown() -> None:
@@ -710,13 +716,13 @@ def test_the_parting_of_two_prompts_is_shown() -> None:
 
 def test_sentence() -> None:
     good = SentenceResult(Sentence(10.0, 20.0, 30.0, "A.", "A. B."), answer())
-    assert outcomes(relations.sentence(good)) == {"holds"}
+    assert outcomes(judge_sentence(good)) == {"holds"}
     burst = replace(good, timeline=answer(ttft=3000.0, gap=0.05, generated=2900.0))
-    assert broken(relations.sentence(burst)) == [("ttft <= first sentence <= total", "burst")]
+    assert broken(judge_sentence(burst)) == [("ttft <= first sentence <= total", "burst")]
     late = replace(good, sentence=replace(good.sentence, first_sentence_ms=31.0))
-    assert broken(relations.sentence(late)) == [("ttft <= first sentence <= total", "order")]
+    assert broken(judge_sentence(late)) == [("ttft <= first sentence <= total", "order")]
     other = replace(good, sentence=replace(good.sentence, first_sentence="B."))
-    assert broken(relations.sentence(other))[0][1] == "not-a-prefix"
+    assert broken(judge_sentence(other))[0][1] == "not-a-prefix"
 
 
 CASE = CancelCase(
@@ -758,29 +764,27 @@ RAN_THROUGH = replace(IN_PREFILL, stop="ran on", prompt_processed=4100, idle_aft
 
 
 def test_cancel() -> None:
-    assert outcomes(told(relations.cancel, CANCEL)) == {"holds"}
-    both = told(relations.cancel, replace(CANCEL, cases=(CASE, IN_PREFILL)))
+    assert outcomes(told(judge_cancel, CANCEL)) == {"holds"}
+    both = told(judge_cancel, replace(CANCEL, cases=(CASE, IN_PREFILL)))
     assert outcomes(both) == {"holds"}
     assert "513 of 4,100 tokens processed" in " ".join(verdict.numbers for verdict in both)
     too_fast = replace(CANCEL, cases=(CASE, replace(RAN_THROUGH, stop="unknown")))
-    assert "a close in prefill stops it" not in [
-        v.relation for v in told(relations.cancel, too_fast)
-    ]
+    assert "a close in prefill stops it" not in [v.relation for v in told(judge_cancel, too_fast)]
 
 
 def test_the_log_of_a_server_that_worked_on_is_no_wrong_log() -> None:
     log = "the log has the task's cancel line"
     ignored = replace(CANCEL, cancel=BUSY, cases=(replace(RAN_ON, proof="slots"),), log_line=None)
-    assert broken(told(relations.cancel, ignored)) == [
+    assert broken(told(judge_cancel, ignored)) == [
         (IDLE, "cancel-ignored"),
         (log, "cancel-ignored"),
     ]
     # by its time alone it may have waited for the requests of others
     by_time = replace(ignored, cases=(replace(RAN_ON, proof="time"),))
-    assert broken(told(relations.cancel, by_time))[-1] == (log, "cancel-not-logged")
+    assert broken(told(judge_cancel, by_time))[-1] == (log, "cancel-not-logged")
     # closed before its first piece; a later close was
     later = (replace(NEVER_IDLE, phase="prefill", idle_after_ms=40.0), *ignored.cases)
-    assert broken(told(relations.cancel, replace(ignored, cases=later)))[-1] == (
+    assert broken(told(judge_cancel, replace(ignored, cases=later)))[-1] == (
         log,
         "cancel-ignored",
     )
@@ -790,7 +794,7 @@ def test_a_log_that_tells_of_no_request_proves_nothing() -> None:
     log = "the log has the task's cancel line"
     talks = replace(CANCEL, cases=(replace(CASE, log_line=None, log_talks=True),), log_line=None)
     silent = replace(CANCEL, cases=(replace(CASE, log_line=None),), log_line=None)
-    found = [v for r in (talks, silent) for v in told(relations.cancel, r) if v.relation == log]
+    found = [v for r in (talks, silent) for v in told(judge_cancel, r) if v.relation == log]
     assert [v.outcome for v in found] == ["broken", "inconclusive"]
 
 
@@ -798,19 +802,19 @@ def test_a_server_that_was_not_watched_was_not_seen_to_work_on() -> None:
     """One answer right after the close, and then none."""
     unwatched = replace(NEVER_IDLE, waited_ms=3.0)
     result = replace(CANCEL, cancel=BUSY, cases=(unwatched,), log_source=None)
-    assert broken(told(relations.cancel, result)) == [(IDLE, "unanswered")]
+    assert broken(told(judge_cancel, result)) == [(IDLE, "unanswered")]
     watched = told(
-        relations.cancel, replace(result, cases=(replace(unwatched, waited_ms=3e4, stop="ran on"),))
+        judge_cancel, replace(result, cases=(replace(unwatched, waited_ms=3e4, stop="ran on"),))
     )
     assert next(v.cause.sentence for v in watched if v.cause).startswith("the slot was still busy")
     # a further close that was not seen idle, after one that stopped it
     extra = replace(RAN_ON, proof="slots", idle_after_ms=None)
     beside = replace(CANCEL, cases=(CASE, extra))
-    assert broken(told(relations.cancel, beside)) == [(IDLE, "cancel-unproven")]
+    assert broken(told(judge_cancel, beside)) == [(IDLE, "cancel-unproven")]
     # what was never idle after the first is at work after the next
     first = replace(NEVER_IDLE, phase="prefill")
     both = replace(CANCEL, cancel=BUSY, cases=(first, replace(RAN_ON, proof="slots", others=True)))
-    assert (IDLE, "cancel-ignored") in broken(told(relations.cancel, both))
+    assert (IDLE, "cancel-ignored") in broken(told(judge_cancel, both))
 
 
 def test_the_requests_of_others_after_a_close() -> None:
@@ -821,16 +825,14 @@ def test_the_requests_of_others_after_a_close() -> None:
     ):
         cancel = replace(CANCEL.cancel, slot_idle_after_ms=case.idle_after_ms)
         alone = replace(CANCEL, cancel=cancel, cases=(case,))
-        assert outcomes(told(relations.cancel, alone)) == {"holds", "broken"}
+        assert outcomes(told(judge_cancel, alone)) == {"holds", "broken"}
         beside = replace(alone, cases=(replace(case, others=True),))
-        assert outcomes(told(relations.cancel, beside)) == {"holds", "inconclusive"}
-        assert broken(told(relations.cancel, beside)) == [(IDLE, "others-use-the-server")]
+        assert outcomes(told(judge_cancel, beside)) == {"holds", "inconclusive"}
+        assert broken(told(judge_cancel, beside)) == [(IDLE, "others-use-the-server")]
     by_slots = replace(CANCEL, cases=(replace(CASE, proof="slots", others=True),))
-    assert broken(told(relations.cancel, by_slots)) == [(IDLE, "others-use-the-server")]
+    assert broken(told(judge_cancel, by_slots)) == [(IDLE, "others-use-the-server")]
     prefill = replace(CANCEL, cases=(CASE, replace(RAN_THROUGH, others=True)))
-    assert "a close in prefill stops it" not in [
-        v.relation for v in told(relations.cancel, prefill)
-    ]
+    assert "a close in prefill stops it" not in [v.relation for v in told(judge_cancel, prefill)]
 
 
 @pytest.mark.parametrize(
@@ -857,8 +859,8 @@ def test_the_requests_of_others_after_a_close() -> None:
     ],
 )  # fmt: skip
 def test_cancel_breaks(result: CancelResult, relation: str, code: str) -> None:
-    assert {found for _, found in broken(told(relations.cancel, result))} == {code}
-    assert (relation, code) in broken(told(relations.cancel, result))
+    assert {found for _, found in broken(told(judge_cancel, result))} == {code}
+    assert (relation, code) in broken(told(judge_cancel, result))
 
 
 LATE = replace(CASE, proof="time", log_line=None, late=True, idle_after_ms=6000.0)
@@ -881,7 +883,7 @@ LATE = replace(CASE, proof="time", log_line=None, late=True, idle_after_ms=6000.
 )  # fmt: skip
 def test_all_witnesses_together(cases: tuple[CancelCase, ...], found: str) -> None:
     result = replace(CANCEL, cases=cases, log_line=CANCEL.log_line)
-    rows = {row.relation: row for row in relations.cancel(result)}
+    rows = {row.relation: row for row in judge_cancel(result)}
     row = rows[IDLE]
     assert f"{row.outcome}: {row.cause and row.cause.code}" == found
 
@@ -889,15 +891,15 @@ def test_all_witnesses_together(cases: tuple[CancelCase, ...], found: str) -> No
 def test_of_two_closes_in_prefill_the_one_whose_prompt_is_counted_tells() -> None:
     uncounted = replace(RAN_THROUGH, name="close-at", prompt_tokens=None, stop="unknown")
     result = replace(CANCEL, cases=(uncounted, replace(CASE, name="first-piece-1"), RAN_THROUGH))
-    rows = {row.relation: row for row in relations.cancel(result)}
+    rows = {row.relation: row for row in judge_cancel(result)}
     assert rows["a close in prefill stops it"].outcome == "broken"
 
 
 def test_who_is_to_blame_where_the_server_behind_has_no_log() -> None:
     ran_on = replace(RAN_ON, proof="slots", log_talks=True)
-    through = relations.cancel(replace(CANCEL, cases=(ran_on,), log_line=None))
-    behind = relations.cancel(replace(CANCEL, log_source=None, log_line=None))
-    told = relations.told_apart(through, behind)
+    through = judge_cancel(replace(CANCEL, cases=(ran_on,), log_line=None))
+    behind = judge_cancel(replace(CANCEL, log_source=None, log_line=None))
+    told = told_apart(through, behind)
     assert {one.relation for one in told if one.outcome == "broken"} == {
         IDLE,
         "the log has the task's cancel line",
@@ -923,7 +925,7 @@ def test_no_relation_of_a_close_disappears() -> None:
         replace(CANCEL, cases=(CASE, replace(IN_PREFILL, stop="unknown"))),
     ]  # fmt: skip
     for result in results:
-        rows = relations.cancel(result)
+        rows = judge_cancel(result)
         assert {row.relation for row in rows} == CANCEL_ROWS
         assert len(rows) == len(CANCEL_ROWS)
         assert all(row.cause is not None for row in rows if row.outcome != "holds")
@@ -939,7 +941,7 @@ def test_no_relation_of_prefill_and_cache_disappears() -> None:
         },
     )
     uncounted = prefill_result((None, 57.0), (None, 75.0), (None, 120.0))
-    names = [[row.relation for row in relations.prefill(one)] for one in (growing, warm, uncounted)]
+    names = [[row.relation for row in judge_prefill(one)] for one in (growing, warm, uncounted)]
     assert names[0] == names[1] == names[2]
     assert len(names[0]) == 3
 
@@ -949,11 +951,11 @@ def test_a_close_that_seems_ignored_by_its_time_alone() -> None:
     late = replace(CASE, stop="ran on", proof="time", log_line=None, idle_after_ms=9000.0)
     by_time = replace(CASE, proof="time", log_line=None)
     alone = replace(CANCEL, cases=(late,), log_source=None, log_line=None)
-    assert outcome_codes(told(relations.cancel, alone)) == ["broken: cancel-ignored"]
+    assert outcome_codes(told(judge_cancel, alone)) == ["broken: cancel-ignored"]
     both = replace(alone, cases=(by_time, late))
-    assert outcome_codes(told(relations.cancel, both)) == ["inconclusive: cancel-unproven"]
+    assert outcome_codes(told(judge_cancel, both)) == ["inconclusive: cancel-unproven"]
     surely = replace(alone, cases=(by_time, replace(late, proof="slots")))
-    assert outcome_codes(told(relations.cancel, surely)) == ["broken: cancel-ignored"]
+    assert outcome_codes(told(judge_cancel, surely)) == ["broken: cancel-ignored"]
 
 
 def outcome_codes(verdicts: list[Verdict]) -> list[str]:
@@ -963,40 +965,40 @@ def outcome_codes(verdicts: list[Verdict]) -> list[str]:
 
 def test_a_missing_log_leaves_the_slot_as_proof() -> None:
     result = replace(CANCEL, log_source=None, log_line=None)
-    assert outcomes(told(relations.cancel, result)) == {"holds"}
+    assert outcomes(told(judge_cancel, result)) == {"holds"}
 
 
 def test_report() -> None:
     values = Report(1.0, 2.0, 3.0, 4, 5.0, 6.0, None)
-    assert outcomes(relations.report(ReportResult(values, values))) == {"holds"}
+    assert outcomes(judge_report(ReportResult(values, values))) == {"holds"}
     rounded = replace(values, total_p50_ms=2.1)
-    verdicts = relations.report(ReportResult(rounded, values))
+    verdicts = judge_report(ReportResult(rounded, values))
     assert verdicts[0].cause is not None
     assert verdicts[0].cause.sentence.startswith("total_p50_ms differ")
 
 
 def test_a_verdict_says_numbers_relation_and_cause_in_three_lines() -> None:
-    lines = relations.ttft_below_total(replace(answer(), error="T")).lines()
+    lines = ttft_below_total(replace(answer(), error="T")).lines()
     assert lines == ["own: broken: ttft < total", "  no whole answer", "  cause stream-error: T"]
 
 
 def test_counts_decide_where_a_pair_of_times_is_noise() -> None:
     cold, late = answer(15.0, prompt_n=763), answer(17.9, prompt_n=1, cache_n=762)
-    assert relations.cached_below_uncached(cold, late).outcome == "holds"
+    assert cached_below_uncached(cold, late).outcome == "holds"
     uncounted = [replace(timeline, timings={}) for timeline in (cold, late)]
-    assert relations.cached_below_uncached(*uncounted).outcome == "inconclusive"
+    assert cached_below_uncached(*uncounted).outcome == "inconclusive"
     failed = replace(late, error="T")
-    assert relations.cached_below_uncached(cold, failed).outcome == "broken"
+    assert cached_below_uncached(cold, failed).outcome == "broken"
 
 
 def test_relations_for_a_user_s_own_timelines() -> None:
     short, long = answer(10.0, prompt_n=50), answer(90.0, prompt_n=500)
     cached = answer(9.0, prompt_n=1, cache_n=499)
-    assert relations.long_above_short(short, long).outcome == "holds"
-    assert relations.long_above_short(long, short).outcome == "broken"
-    assert relations.cached_below_uncached(long, cached).outcome == "holds"
-    assert relations.cached_below_uncached(long, long).outcome == "broken"
-    assert relations.cached_below_uncached(cached, cached).outcome == "inconclusive"
+    assert long_above_short(short, long).outcome == "holds"
+    assert long_above_short(long, short).outcome == "broken"
+    assert cached_below_uncached(long, cached).outcome == "holds"
+    assert cached_below_uncached(long, long).outcome == "broken"
+    assert cached_below_uncached(cached, cached).outcome == "inconclusive"
 
 
 def timed_cache(*seconds: tuple[float, float, float], hi_ms: float = 100.0) -> CacheResult:
@@ -1014,33 +1016,33 @@ def timed_cache(*seconds: tuple[float, float, float], hi_ms: float = 100.0) -> C
 
 def test_without_counts_times_decide_only_what_they_show() -> None:
     clear = timed_cache((4.0, 0.1, 4.1), (3.9, 0.11, 4.0), (4.2, 0.1, 3.9))
-    assert outcomes(told(relations.cache, clear)) == {"holds"}
+    assert outcomes(told(judge_cache, clear)) == {"holds"}
     dead = timed_cache(*[(4.0 + n / 100, 3.99, 4.0) for n in range(6)])
-    assert outcomes(told(relations.cache, dead)) == {"broken"}
+    assert outcomes(told(judge_cache, dead)) == {"broken"}
     assert codes(dead) == {"no-difference-in-time"}
     # where a long prompt takes no longer than a short one, a cache cannot be seen
     remote = timed_cache(*[(0.225, 0.21, 0.225)] * 6, hi_ms=200.0)
-    assert outcomes(told(relations.cache, remote)) == {"inconclusive"}
+    assert outcomes(told(judge_cache, remote)) == {"inconclusive"}
     assert codes(remote) == {"effect-invisible"}
     once = timed_cache((0.0501, 0.0499, 0.05))
-    assert outcomes(told(relations.cache, once)) == {"inconclusive"}
+    assert outcomes(told(judge_cache, once)) == {"inconclusive"}
 
 
 def test_a_hand_made_cache_of_headers_is_none() -> None:
     legs = {"first": (1234, 900.0), "second": (1200, 899.0), "changed_prefix": (1240, 905.0)}
     cache = Cache(**{name: CacheLeg(*leg) for name, leg in legs.items()})
     by_hand = replace(cache_result((1234, 0), (1, 1233), (1240, 0)), cache=cache, legs={})
-    assert "broken" in outcomes(told(relations.cache, by_hand))
+    assert "broken" in outcomes(told(judge_cache, by_hand))
     cached = replace(cache, second=CacheLeg(1, 60.0))
-    assert outcomes(told(relations.cache, replace(by_hand, cache=cached))) == {"holds"}
+    assert outcomes(told(judge_cache, replace(by_hand, cache=cached))) == {"holds"}
 
 
 def test_rounded_runs_may_agree_by_chance() -> None:
     runs = [(12.3, 310.4), (12.3, 310.4), (12.4, 310.2), (12.2, 310.9), (12.5, 311.0)]
     rounded = Ttft(tuple(TtftRun(*run, 64) for run in runs), 12.3, 310.4)
-    assert relations.runs_differ(rounded).outcome == "holds"
+    assert runs_differ(rounded).outcome == "holds"
     fine = Ttft(tuple(TtftRun(a + 0.0123, b, 64) for a, b in runs), 12.3123, 310.4)
-    assert relations.runs_differ(fine).outcome == "broken"
+    assert runs_differ(fine).outcome == "broken"
 
 
 def test_one_answer_of_the_cache_step_by_times() -> None:
@@ -1068,7 +1070,7 @@ def test_a_short_rest_blames_nobody() -> None:
         idle_ms: next(
             v.outcome
             for v in told(
-                relations.cancel, replace(result, cases=(replace(short, idle_after_ms=idle_ms),))
+                judge_cancel, replace(result, cases=(replace(short, idle_after_ms=idle_ms),))
             )
             if v.relation == IDLE
         )

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_llm_latency.artifacts import CHUNKS, FILES, Chunk, check, schema
 from pytest_llm_latency.errors import ArtifactError
+from pytest_llm_latency.evidence.artifacts import CHUNKS, FILES, Chunk, check, schema
 
 NAMES = [*FILES, CHUNKS]
 LEG = {"prompt_n": 5, "ttft_ms": 1.5}

@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 from scripted import text_event
 
-from pytest_llm_latency.client import Client, Dialect
-from pytest_llm_latency.connections import Stamps
 from pytest_llm_latency.errors import ConfigError
 from pytest_llm_latency.masking import Mask
-from pytest_llm_latency.options import Settings, resolve
 from pytest_llm_latency.secrecy import (
     Hidden,
     hide,
@@ -25,7 +22,12 @@ from pytest_llm_latency.secrecy import (
     shown,
     without_credentials,
 )
-from pytest_llm_latency.server.logs import CommandLog, FileLog, RunLog
+from pytest_llm_latency.servers.logs import CommandLog, FileLog, RunLog
+from pytest_llm_latency.session.options import resolve
+from pytest_llm_latency.session.settings import Settings
+from pytest_llm_latency.wire.client import Client
+from pytest_llm_latency.wire.connections import Stamps
+from pytest_llm_latency.wire.dialect import Dialect
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_llm_latency.sentences import RULES, Rule, first_end
+from pytest_llm_latency.steps.sentence.sentences import RULES, Rule, first_end
 
 
 def cut(text: str, rule: Rule) -> str | None:

@@ -8,26 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from pytest_llm_latency import relations
-from pytest_llm_latency.baseline import Measured
-from pytest_llm_latency.capabilities import MODELS_KEPT, Capabilities
-from pytest_llm_latency.client import Dialect
-from pytest_llm_latency.compared import _ratio
+from pytest_llm_latency.compare.baseline import Measured
+from pytest_llm_latency.compare.directory import _ratio
+from pytest_llm_latency.compare.ratios import Ratio
 from pytest_llm_latency.errors import ArtifactError
-from pytest_llm_latency.figures import Ratio
-from pytest_llm_latency.grade import MAX_SMALL_BYTES, Files, GradedLab, first_difference
-from pytest_llm_latency.recording import End, Recording, Request
-from pytest_llm_latency.results import server_result
-from pytest_llm_latency.rundir import ERROR_CHARACTERS, RunDirectory
-from pytest_llm_latency.serverlog import LINE_BYTES_SHOWN, cancel_line
+from pytest_llm_latency.evidence.recording import End, Recording, Request
+from pytest_llm_latency.evidence.run_directory import ERROR_CHARACTERS, RunDirectory
+from pytest_llm_latency.evidence.server_log import LINE_BYTES_SHOWN, cancel_line
+from pytest_llm_latency.lab.files import MAX_SMALL_BYTES, Files, first_difference
+from pytest_llm_latency.lab.graded import GradedLab
+from pytest_llm_latency.servers.capabilities import MODELS_KEPT, Capabilities
 from pytest_llm_latency.sse import Read
+from pytest_llm_latency.steps.server.judge import judge_server
+from pytest_llm_latency.steps.server.result import server_result
+from pytest_llm_latency.verdicts.verdict import Verdict
+from pytest_llm_latency.wire.dialect import Dialect
 
 MAX_BYTES = 64 * 1024 * 1024
 PROPS = b'{"model_path": "/m.gguf", "total_slots": 1, "default_generation_settings": {"n_ctx": 8}}'
 LONG = 5 << 20
 
 
-def measured(directory: Path, health: bytes, props: bytes = PROPS) -> list[relations.Verdict]:
+def measured(directory: Path, health: bytes, props: bytes = PROPS) -> list[Verdict]:
     """A run's step 1 with these answers, as the lab measures it; its verdicts."""
     run = RunDirectory(directory, {})
     run.begin_step("server")
@@ -42,7 +44,7 @@ def measured(directory: Path, health: bytes, props: bytes = PROPS) -> list[relat
     for name, reply in result.files():
         run.write(name, reply.body, "server")
     run.commit_step("server")
-    verdicts = relations.server(result)
+    verdicts = judge_server(result)
     run.add_verdicts("server", [asdict(verdict) for verdict in verdicts])
     broken = any(verdict.outcome == "broken" for verdict in verdicts)
     run.finish_step("server", outcome="failed" if broken else "passed")
@@ -77,7 +79,7 @@ def test_an_odd_answer_is_graded_as_it_ran(tmp_path: Path, name: str, body: byte
     answers = (body, PROPS) if name == "health" else (b'{"status": "ok"}', body)
     verdicts = measured(tmp_path, *answers)
     lab = GradedLab(tmp_path, MAX_BYTES)
-    judged = relations.server(lab.server())
+    judged = judge_server(lab.server())
     assert judged == verdicts
     assert [one for one in lab.extra("server", judged) if one.outcome != "holds"] == []
 

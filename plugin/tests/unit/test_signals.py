@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from pytest_llm_latency.signals import ending_as_by_ctrl_c
+from pytest_llm_latency.session.signals import ending_as_by_ctrl_c
 
 BOTH = pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from pytest_llm_latency import kb
-from pytest_llm_latency.artifacts import Cache, Cancel, Prefill, Ttft, dump, parse
 from pytest_llm_latency.errors import ArtifactError, ConfigError
-from pytest_llm_latency.grade import first_difference
+from pytest_llm_latency.evidence.activity import Poll, answer_of, slots_state
+from pytest_llm_latency.evidence.artifacts import Cache, Cancel, Prefill, Ttft, dump, parse
+from pytest_llm_latency.evidence.server_log import cancel_line
+from pytest_llm_latency.lab.files import first_difference
 from pytest_llm_latency.report.inert import inert
-from pytest_llm_latency.serverlog import cancel_line
-from pytest_llm_latency.slots import Poll, answer_of, slots_state
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_llm_latency.sentences import RULES, Rule, all_ends
-from pytest_llm_latency.speech import Speech, speech
-from pytest_llm_latency.timeline import Piece
+from pytest_llm_latency.evidence.timeline import Piece
+from pytest_llm_latency.steps.sentence.sentences import RULES, Rule, all_ends
+from pytest_llm_latency.steps.sentence.speech import Speech, speech
 
 # At 60 words a minute a word takes a second.
 TWO, THREE = "One two. ", "One two three. "

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 from rows import told
 
-from pytest_llm_latency import relations, stamps
-from pytest_llm_latency.artifacts import Cache, CacheLeg, PrefillRow
-from pytest_llm_latency.results import CacheResult, PrefillResult
-from pytest_llm_latency.timeline import Piece, Timeline
+from pytest_llm_latency.evidence.artifacts import Cache, CacheLeg, PrefillRow
+from pytest_llm_latency.evidence.timeline import Piece, Timeline
+from pytest_llm_latency.steps.cache.judge import judge_cache
+from pytest_llm_latency.steps.cache.result import CacheResult
+from pytest_llm_latency.steps.prefill.judge import judge_prefill
+from pytest_llm_latency.steps.prefill.result import PrefillResult
+from pytest_llm_latency.verdicts.stream import ttft_below_total
+from pytest_llm_latency.wire import stamps
 
 
 def test_the_jitter_is_that_of_the_delays() -> None:
@@ -48,7 +52,7 @@ def leg(ttft_ms: float, jitter_ms: float, prompt_n: int, cache_n: int = 0) -> Ti
 
 @pytest.mark.parametrize(("jitter_ms", "outcome"), [(9.0, "holds"), (10.0, "inconclusive"), (50.0, "inconclusive")])  # fmt: skip
 def test_an_answer_within_the_jitter_proves_no_stream(jitter_ms: float, outcome: str) -> None:
-    verdict = relations.ttft_below_total(leg(5.0, jitter_ms, 10))
+    verdict = ttft_below_total(leg(5.0, jitter_ms, 10))
     assert verdict.outcome == outcome
 
 
@@ -58,10 +62,10 @@ def test_times_that_differ_less_than_the_jitter_do_not_confirm(
 ) -> None:
     short, long = leg(10.0, jitter_ms, 10), leg(25.0, jitter_ms, 100)
     rows = (PrefillRow(0, 10, 1.0, 10.0), PrefillRow(12, 100, 1.0, 25.0))
-    verdicts = told(relations.prefill, PrefillResult(rows, {0: [short], 12: [long]}))
+    verdicts = told(judge_prefill, PrefillResult(rows, {0: [short], 12: [long]}))
     assert [verdict.outcome for verdict in verdicts] == ["holds", outcome]
     hit = leg(10.0, jitter_ms, 10, 90)
     legs = {"first": [long], "second": [hit], "changed_prefix": [long], "changed_suffix": [long]}
     cold, cached = CacheLeg(100, 25.0), CacheLeg(10, 10.0)
     result = CacheResult(Cache(cold, cached, cold), legs)
-    assert [verdict.outcome for verdict in told(relations.cache, result)] == ["holds", outcome] * 2
+    assert [verdict.outcome for verdict in told(judge_cache, result)] == ["holds", outcome] * 2

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from pytest_llm_latency.recording import End, EndKind, Recording, Request, dump, load
+from pytest_llm_latency.evidence.derive import derive
+from pytest_llm_latency.evidence.recording import End, EndKind, Recording, Request, dump, load
+from pytest_llm_latency.evidence.timeline import Piece, Timeline
 from pytest_llm_latency.sse import Read
-from pytest_llm_latency.timeline import Piece, Timeline, derive, first_sentence
+from pytest_llm_latency.steps.sentence.result import first_sentence
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None, **fields: Any) -> dict[str, Any]:

@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
-from pytest_llm_latency import sse, steps
-from pytest_llm_latency.recording import End, Recording, Reply, Request
-from pytest_llm_latency.results import Recordings, cancel_case, watched_by
-from pytest_llm_latency.slots import ONE_TOKEN, Poll, answer_of
+from pytest_llm_latency import sse
+from pytest_llm_latency.evidence.activity import ONE_TOKEN, Poll, answer_of
+from pytest_llm_latency.evidence.recording import End, Recording, Reply, Request
 from pytest_llm_latency.sse import Read
+from pytest_llm_latency.steps.cancel import measure, watch
+from pytest_llm_latency.steps.cancel.case import cancel_case
+from pytest_llm_latency.steps.cancel.idle import watched_by
+from pytest_llm_latency.steps.cancel.measure import _closed_in_prefill
+from pytest_llm_latency.steps.cancel.watch import Watcher
+from pytest_llm_latency.steps.legs import Recordings
 
 PIECE = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
 FINISH = b'data: {"choices":[{"delta":{},"finish_reason":"length"}]}\n\ndata: [DONE]\n\n'
@@ -175,11 +180,11 @@ def test_what_polls_keep_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(path)
         return Reply(200, body, 1.0)
 
-    monkeypatch.setattr(steps._Watcher, "way", "/slots")
-    monkeypatch.setattr(steps._Watcher, "path", "/slots")
-    monkeypatch.setattr(steps, "POLLED_AT_MOST", 1000)
+    monkeypatch.setattr(Watcher, "way", "/slots")
+    monkeypatch.setattr(Watcher, "path", "/slots")
+    monkeypatch.setattr(watch, "POLLED_AT_MOST", 1000)
     bench: Any = SimpleNamespace(behind=SimpleNamespace(get=get))
-    polls = steps._Watcher(bench, None, {})._poll("x", sse.now(), False)
+    polls = Watcher(bench, None, {})._poll("x", sse.now(), False)
     assert len(polls) == len(asked) == 3
 
 
@@ -207,12 +212,12 @@ def test_a_close_in_prefill_that_did_not_stop_it_is_made_once_more(
         recordings[name] = case
         return [SimpleNamespace(case=lambda _: case)]
 
-    monkeypatch.setattr(steps, "_long_prompt", lambda _: SimpleNamespace(messages=[]))
+    monkeypatch.setattr(measure, "_long_prompt", lambda _: SimpleNamespace(messages=[]))
     bench: Any = SimpleNamespace(
         progress=lambda _: None,
         token_question=lambda _: None,
         note=lambda _, text: notes.append(text),
     )
     watcher: Any = SimpleNamespace(extra_close=extra_close)
-    (close,) = steps._closed_in_prefill(bench, watcher, recordings)
+    (close,) = _closed_in_prefill(bench, watcher, recordings)
     assert (close.case(recordings).stop, len(notes), list(left)) == (counts, noted, [])

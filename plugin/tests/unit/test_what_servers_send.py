@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 
-from pytest_llm_latency import causes, relations, sse
-from pytest_llm_latency.recording import End, Recording, Reply, Request, dump, load
-from pytest_llm_latency.results import sse_result
-from pytest_llm_latency.steps import stream_notes
-from pytest_llm_latency.thoughts import TAGS, thought_in
-from pytest_llm_latency.timeline import Timeline, derive, first_sentence
+from pytest_llm_latency import sse
+from pytest_llm_latency.evidence.derive import derive
+from pytest_llm_latency.evidence.recording import End, Recording, Reply, Request, dump, load
+from pytest_llm_latency.evidence.thoughts import TAGS, thought_in
+from pytest_llm_latency.evidence.timeline import Timeline
+from pytest_llm_latency.steps.sentence.result import first_sentence
+from pytest_llm_latency.steps.sse.judge import pieces_are_raw_content
+from pytest_llm_latency.steps.sse.measure import stream_notes
+from pytest_llm_latency.steps.sse.result import sse_result
+from pytest_llm_latency.verdicts import causes
+from pytest_llm_latency.verdicts.stream import comes_as_made, ttft_below_total
 
 DONE = "data: [DONE]\n\n"
 
@@ -180,7 +185,7 @@ def test_text_in_other_clothes(name: str) -> None:
     timeline = read(*events)
     assert (timeline.text, timeline.finish_reason, timeline.error) == ("Good day.", "stop", None)
     result = sse_result({"stream-1": recorded(events)})
-    assert relations.pieces_are_raw_content(result.raw, result.chunks).outcome == "holds"
+    assert pieces_are_raw_content(result.raw, result.chunks).outcome == "holds"
     pieces, _, _ = sse.stream([], send=lambda _: recorded(events).reads)
     assert [piece["text"] for piece in pieces] == [piece.text for piece in timeline.pieces]
 
@@ -220,7 +225,7 @@ def test_white_space_before_the_reasoning_is_no_answer() -> None:
     assert (timeline.text, timeline.first_token_ms, timeline.ttft_ms) == ("Yes.", 100.0, 140.0)
     assert "".join(piece.text for piece in timeline.sent) == "\n\n\nYes."
     cut_off = read(text("\n"), hm, event(chunk({}, "length")), DONE)
-    cause = relations.ttft_below_total(cut_off).cause
+    cause = ttft_below_total(cut_off).cause
     assert cause is not None
     assert cause.code == "only-reasoning"
     # Words before it are an answer; white space without any reasoning is the answer's own.
@@ -347,7 +352,7 @@ def test_where_the_answer_begins(words: str, answer: str) -> None:
 def test_reasoning_that_never_ends() -> None:
     timeline = read(text("<think>"), text("hm "), text("hm"), event(chunk({}, "length")), DONE)
     assert (timeline.text, timeline.ttft_ms, timeline.first_token_ms) == ("", None, 100.0)
-    verdict = relations.ttft_below_total(timeline)
+    verdict = ttft_below_total(timeline)
     assert (verdict.outcome, verdict.cause and verdict.cause.code) == (
         "inconclusive",
         "only-reasoning",
@@ -385,7 +390,7 @@ def test_an_event_of_several_data_lines() -> None:
     events = ["".join(f"data: {line}\n" for line in lines) + "\n", STOP, DONE]
     result = sse_result({"stream-1": recorded(events)})
     assert result.timeline.text == "a"
-    assert relations.pieces_are_raw_content(result.raw, result.chunks).outcome == "holds"
+    assert pieces_are_raw_content(result.raw, result.chunks).outcome == "holds"
 
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 2}
@@ -511,7 +516,7 @@ def test_a_clock_that_disagrees_blames_nobody(off_ms: float) -> None:
             clock_off_ms=off_ms,
         )
         timeline = derive(load(dump(recording).decode(), "x"))
-        for verdict in (relations.ttft_below_total(timeline), relations.comes_as_made(timeline)):
+        for verdict in (ttft_below_total(timeline), comes_as_made(timeline)):
             assert (verdict.outcome, verdict.cause and verdict.cause.code) == (
                 "inconclusive",
                 "clock-off",

@@ -16,8 +16,8 @@ from faults import Fault
 from judging import Found, Servers
 from scripted import serving
 
-from pytest_llm_latency.server.own import own_command
-from pytest_llm_latency.server.process import environment, free_port, guarded
+from pytest_llm_latency.servers.own_command import own_command
+from pytest_llm_latency.servers.process import environment, free_port, guarded
 
 # A slot that never goes idle is waited for in vain: not for half a minute in a test.
 SHORT_WAITS = """

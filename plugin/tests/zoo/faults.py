@@ -12,7 +12,7 @@ from typing import Any
 from proxy import Events, Proxy
 from scripted import Request
 
-from pytest_llm_latency.asked import CONTROL_TOKENS
+from pytest_llm_latency.steps.cancel.asks import CONTROL_TOKENS
 
 STREAMED = frozenset(("sse", "ttft", "prefill", "cache", "sentence", "cancel"))
 

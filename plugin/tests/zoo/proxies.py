@@ -16,7 +16,7 @@ from string import Template
 
 import pytest
 
-from pytest_llm_latency.server.process import free_port, guarded
+from pytest_llm_latency.servers.process import free_port, guarded
 
 ROOT = Path(__file__).parents[3]
 GATEWAYS = Path(__file__).with_name("gateways")

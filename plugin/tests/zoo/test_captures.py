@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from scripted import Connection, Request, serving
 
-from pytest_llm_latency import causes
-from pytest_llm_latency.client import Client, Exchange
+from pytest_llm_latency.evidence.derive import derive
 from pytest_llm_latency.sse import MESSAGES
-from pytest_llm_latency.stamps import measure_stamps
-from pytest_llm_latency.timeline import derive
+from pytest_llm_latency.verdicts import causes
+from pytest_llm_latency.wire.client import Client
+from pytest_llm_latency.wire.exchange import Exchange
+from pytest_llm_latency.wire.stamps import measure_stamps
 
 pytestmark = pytest.mark.zoo
 DATA = Path(__file__).parents[1] / "data" / "captures"
@@ -90,7 +91,7 @@ def test_a_capture_says_what_it_said(expected: Expected) -> None:
     assert (len(timeline.pieces), timeline.done, timeline.tokens, timeline.finish_reason) == (
         expected.pieces, expected.done, expected.tokens, "length",
     )  # fmt: skip
-    cause = causes.held_back(timeline)
+    cause = causes.why_not_as_made(timeline)
     assert (cause.code if cause is not None else None) == expected.held_back
     # A null is no text: llama-server's role chunk has it.
     written_ms = (player.moment_of(expected.first) - exchange.started_at) * 1000.0

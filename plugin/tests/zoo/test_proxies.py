@@ -18,7 +18,7 @@ from proxies import LITELLM, need, running
 from proxy_settings import LATE, SETTINGS, Setting
 from scripted import wait_until
 
-from pytest_llm_latency.server.process import GUARD, free_port, port_is_taken
+from pytest_llm_latency.servers.process import GUARD, free_port, port_is_taken
 
 pytestmark = [pytest.mark.zoo, pytest.mark.timeout(400)]
 BETWEEN = "Measured directly at the server behind, it holds"

@@ -1,0 +1,360 @@
+"""TODO"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..language import CATALOGUES, Language, default_code, language
+from ..secrecy import Hidden, without_credentials
+from ..sse import BYTES_AT_MOST
+from ..steps.sentence.sentences import RULES
+from ..steps.sentence.speech import WORDS_PER_MINUTE
+from ..verdicts.decision import ROUNDS_TO_COMPARE
+from .option_values import (
+    PLAIN_URL,
+    place_of,
+    to_arguments,
+    to_body,
+    to_deadlines,
+    to_headers,
+    to_lang,
+    to_one_of,
+    to_page,
+    to_path,
+    to_positive,
+    to_share,
+    to_text,
+    to_url,
+    to_urls,
+    to_whole,
+)
+from .settings import Settings
+
+INCONCLUSIVE = ("fail", "skip")
+SERVER_KINDS = ("auto", "url", "voice-llm", "llama-server", "local")
+DEFAULT_ARTIFACTS = Path("voice") / "llm"
+API_KEY_VARIABLE = "LLM_API_KEY"
+UPSTREAM_API_KEY_VARIABLE = "LLM_UPSTREAM_API_KEY"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option. `parse` takes the text and raises ValueError with what would be right; one
+    that may be given `often` gets a line each; the text of a `secret` one may hold a key, and is
+    not shown; one that may be given `bare`, without a value, then has the text ""."""
+
+    name: str
+    parse: Callable[[str], Any]
+    help: str
+    default: Any = None
+    metavar: str = "TEXT"
+    often: bool = False
+    secret: bool = False
+    bare: bool = False
+
+    @property
+    def flag(self) -> str:
+        return "--llm-" + self.name.replace("_", "-")
+
+    @property
+    def dest(self) -> str:
+        """Nobody else's: two options of one `dest` would share their value in silence."""
+        return f"{__package__}_{self.name}"
+
+    @property
+    def ini(self) -> str:
+        return "llm_" + self.name
+
+    @property
+    def is_path(self) -> bool:
+        return self.parse in (to_path, to_page)
+
+    @property
+    def variable(self) -> str:
+        return "LLM_" + self.name.upper()
+
+
+OPTIONS = (
+    Option(
+        "url",
+        to_urls,
+        "measure the server at URL; it is never stopped. Given more than once: one after another",
+        default=(),
+        metavar="URL",
+        often=True,
+    ),
+    Option(
+        "upstream_url",
+        to_url,
+        "the server behind the one at --llm-url: what is broken is measured there, too",
+        metavar="URL",
+    ),
+    Option("upstream_model", to_text, "model name to send to the server behind", metavar="NAME"),
+    Option("api_key_file", to_path, "file that holds the API key (or LLM_API_KEY)", metavar="FILE"),
+    Option("model", to_text, "model name to send with every request", metavar="NAME"),
+    Option("gguf", to_path, "model file for a server of our own", metavar="FILE"),
+    Option(
+        "server",
+        to_one_of(SERVER_KINDS),
+        "the way of having a server: " + ", ".join(SERVER_KINDS),
+        default="auto",
+        metavar="KIND",
+    ),
+    Option(
+        "server_args",
+        to_arguments,
+        "more options for a server of our own, as llama-server spells them",
+        default=(),
+        metavar="ARGS",
+        secret=True,
+    ),
+    Option(
+        "artifacts",
+        to_path,
+        "directory of the run's files (default: voice/llm)",
+        metavar="DIR",
+    ),
+    Option(
+        "grade",
+        to_path,
+        "grade DIR (default: voice/llm) from its files alone, without a server",
+        metavar="DIR",
+        bare=True,
+    ),
+    Option(
+        "page",
+        to_page,
+        "write the page there (default: report.html in the run's directory; a grading writes none)",
+        metavar="FILE",
+    ),
+    Option(
+        "baseline",
+        to_path,
+        "put this run's ratios beside those of the run in DIR; worse ones fail",
+        metavar="DIR",
+    ),
+    Option(
+        "tolerance",
+        to_share,
+        "how much worse than in the baseline a ratio may be (default: 0.25)",
+        default=0.25,
+        metavar="SHARE",
+    ),
+    Option(
+        "rounds",
+        to_whole("rounds"),
+        "measure prefill, cache and sentence at least N times (default: 1; 5 with --llm-baseline)",
+        metavar="N",
+    ),
+    Option("kb", to_path, "directory of at least 12 Markdown documents", metavar="DIR"),
+    Option("log", to_path, "the server's log file", metavar="FILE"),
+    Option("log_command", to_text, "command that prints the server's log", metavar="CMD"),
+    Option(
+        "start_timeout",
+        to_positive,
+        "seconds that a server may take to load its model (default: 120)",
+        default=120.0,
+        metavar="S",
+    ),
+    Option(
+        "max_bytes",
+        to_whole("bytes"),
+        "end an answer that is longer (default: 16777216)",
+        default=BYTES_AT_MOST,
+        metavar="N",
+    ),
+    Option(
+        "inconclusive",
+        to_one_of(INCONCLUSIVE),
+        "what a verdict that noise hides does to its test: fail (default) or skip",
+        default="fail",
+        metavar="WHAT",
+    ),
+    Option(
+        "sentence",
+        to_one_of(RULES),
+        "how the first sentence is found: plain (default, the lab's) or careful",
+        default="plain",
+        metavar="RULE",
+    ),
+    Option(
+        "speech_wpm",
+        to_positive,
+        "words a minute of the voice that speaks the answer (default: 150)",
+        default=WORDS_PER_MINUTE,
+        metavar="N",
+    ),
+    Option(
+        "header",
+        to_headers,
+        "'NAME: VALUE' to send with every request; may be given more than once",
+        default={},
+        metavar="LINE",
+        often=True,
+        secret=True,
+    ),
+    Option(
+        "body",
+        to_body,
+        "JSON object to add to every chat request: temperature, chat_template_kwargs",
+        default={},
+        metavar="JSON",
+        secret=True,
+    ),
+    Option(
+        "deadlines",
+        to_deadlines,
+        "seconds by name: connect=10,first_byte=300,gap=300,total=600 (the defaults)",
+        default={},
+        metavar="NAME=S",
+    ),
+    Option("budget", to_whole("tokens"), "ask for no more tokens than N in a run", metavar="N"),
+    Option("ca", to_path, "certificates (PEM) to trust instead of the system's", metavar="FILE"),
+    Option(
+        "lang",
+        to_lang,
+        f"language of what is shown: {', '.join(CATALOGUES)} (default: the locale's, or en)",
+        metavar="LANG",
+    ),
+)
+
+
+def resolve(config: pytest.Config, environment: Mapping[str, str] | None = None) -> Settings:
+    """The session's Settings. Raises pytest.UsageError."""
+    environment = os.environ if environment is None else environment
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for option in OPTIONS:
+        values[option.name], sources[option.name] = _value(option, config, environment)
+    values["rounds"] = values["rounds"] or (ROUNDS_TO_COMPARE if values["baseline"] else 1)
+    values["lang"] = values["lang"] or default_code(environment)
+    values["start_timeout_s"] = values.pop("start_timeout")
+    values["deadlines_s"] = values.pop("deadlines")
+    values["budget_tokens"] = values.pop("budget")
+    values["headers"] = values.pop("header")
+    values["urls"] = values.pop("url")
+    values["artifacts"] = values["artifacts"] or config.invocation_params.dir / DEFAULT_ARTIFACTS
+    if values["grade"] == "":
+        values["grade"] = values["artifacts"]
+    settings = Settings(
+        **values,
+        api_key=_api_key(values["api_key_file"], sources["api_key_file"], environment),
+        upstream_api_key=_checked_key(
+            environment.get(UPSTREAM_API_KEY_VARIABLE) or None, UPSTREAM_API_KEY_VARIABLE
+        ),
+        sources=sources,
+    )
+    if settings.log is not None and settings.log_command is not None:
+        raise pytest.UsageError(
+            f"{sources['log']} and {sources['log_command']}: give one of the two"
+        )
+    if settings.upstream_url is not None and not settings.urls:
+        raise pytest.UsageError(f"{sources['upstream_url']}: give the URL before it: --llm-url")
+    needs_url = "upstream_url" if settings.upstream_url is not None else "url"
+    if settings.server not in ("auto", "url") and (
+        settings.upstream_url is not None or len(settings.urls) > 1
+    ):
+        raise pytest.UsageError(
+            f"{sources[needs_url]}: does not go with --llm-server={settings.server}"
+        )
+    if settings.upstream_url is not None and place_of(settings.upstream_url) in map(
+        place_of, settings.urls
+    ):
+        raise pytest.UsageError(f"{sources['upstream_url']}: it is the server at --llm-url itself")
+    if settings.ca is not None:
+        _check_certificates(settings.ca, sources["ca"])
+    return settings
+
+
+def language_of(config: pytest.Config) -> Language:
+    """The language of what people read, for those who have no Settings. Raises
+    pytest.UsageError."""
+    (option,) = (option for option in OPTIONS if option.name == "lang")
+    code, _ = _value(option, config, os.environ)
+    return language(code or default_code(os.environ))
+
+
+def _value(
+    option: Option, config: pytest.Config, environment: Mapping[str, str]
+) -> tuple[Any, str]:
+    """(the option's value, where it came from). Raises pytest.UsageError."""
+    text, source, base = _find(option, config, environment)
+    if text is None:
+        return option.default, source
+    if option.bare and not text:
+        return text, source
+    try:
+        value = option.parse(text)
+    except ValueError as error:
+        what = repr(without_credentials(text)) if _may_be_shown(option, text) else "the value"
+        raise pytest.UsageError(f"{source}: {what} is not right; give {error}") from None
+    return base / value if isinstance(value, Path) else value, source
+
+
+def _may_be_shown(option: Option, text: str) -> bool:
+    """Whether the text of an option that is wrong cannot be a secret."""
+    if option.parse in (to_url, to_urls):
+        return all(map(PLAIN_URL.fullmatch, text.split()))
+    return not option.secret
+
+
+def _check_certificates(path: Path, source: str) -> None:
+    import ssl  # seldom needed
+
+    if not path.is_file():
+        raise pytest.UsageError(f"{source}: there is no file {path}")
+    try:
+        ssl.create_default_context(cafile=str(path))
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"{source}: no certificates in {path}: {error}") from None
+
+
+def urls_of(config: pytest.Config) -> tuple[str, ...]:
+    """The targets of this run, as given: `resolve` says what is wrong with them."""
+    text, _, _ = _find(OPTIONS[0], config, os.environ)
+    return tuple((text or "").split())
+
+
+def _find(
+    option: Option, config: pytest.Config, environment: Mapping[str, str]
+) -> tuple[str | None, str, Path]:
+    """(the option's text, where it stands, the directory that a path there starts from)."""
+    here = config.invocation_params.dir
+    given = config.getoption(option.dest, None)
+    if given is not None:
+        return "\n".join(given) if option.often else str(given), option.flag, here
+    if environment.get(option.variable):
+        return environment[option.variable], f"environment variable {option.variable}", here
+    ini = config.getini(option.ini)
+    if ini and config.inipath is not None:
+        return str(ini), f"{option.ini} in {config.inipath}", config.inipath.parent
+    return None, option.flag, here
+
+
+def _api_key(path: Path | None, source: str, environment: Mapping[str, str]) -> str | None:
+    """The key. A command line is public, so the key itself is never an option."""
+    if path is None:
+        key, source = environment.get(API_KEY_VARIABLE), API_KEY_VARIABLE
+        if not key:
+            return None
+    else:
+        try:
+            key = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise pytest.UsageError(f"{source}: cannot read {path}: {error}") from None
+    return _checked_key(key, source)
+
+
+def _checked_key(key: str | None, source: str) -> str | None:
+    if key is None:
+        return None
+    key = key.strip()
+    if not key or not key.isascii() or not key.isprintable():
+        raise pytest.UsageError(f"{source}: the key is empty or has characters no header can carry")
+    return Hidden(key)
