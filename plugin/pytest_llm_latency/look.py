@@ -1,4 +1,4 @@
-"""TODO"""
+"""The first look at a server: its name in a run's evidence, and what its one short stream asks."""
 
 from __future__ import annotations
 

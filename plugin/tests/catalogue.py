@@ -8,6 +8,7 @@ in the report's own templates.
 from __future__ import annotations
 
 import ast
+import fnmatch
 import io
 import itertools
 import re
@@ -24,23 +25,24 @@ from pytest_llm_latency.language import CATALOGUES, DOMAIN, LOCALES, language
 PACKAGE = Path(pytest_llm_latency.__file__).parent
 # Modules whose texts nobody reads as sentences, or only in English: options and their errors,
 # voice-llm's own terminal, and programs of their own. Page and CI summary mark theirs by `_`.
-SILENT = {
-    *("page.py", "charts.py", "ci.py", "numbers.py"),
-    *("__init__.py", "language.py", "options.py", "plan.py", "registration.py", "sentences.py"),
-    "write_schemas.py",
-    "contract.py",  # what is wrong with a directory made by hand is said in English
-    # and so is what a run's files disprove
+SILENT = (
+    *("__init__.py", "*/__init__.py", "relations.py", "language.py", "plan.py", "write_schemas.py"),
     *(
-        "closes.py",
-        "evidence.py",
-        "legs.py",
-        "recordings.py",
-        "prompts.py",
-        "requests.py",
-        "runs.py",
+        "report/page.py",
+        "report/story.py",
+        "report/charts.py",
+        "report/ci.py",
+        "compare/numbers.py",
     ),
-    *("embedded_main.py", "guard.py", "launcher.py"),
-}
+    *("session/options.py", "session/option_values.py", "session/settings.py"),
+    *("session/registration.py", "steps/sentence/sentences.py"),
+    # what is wrong with a directory made by hand is said in English
+    *("steps/by_hand.py", "steps/checks.py", "steps/*/by_hand.py"),
+    # and so is what a run's files disprove
+    *("proof/closes.py", "proof/evidence.py", "proof/legs.py", "proof/recordings.py"),
+    *("proof/prompts.py", "proof/requests.py", "proof/runs.py"),
+    *("servers/embedded_main.py", "servers/guard.py", "servers/launcher.py"),
+)
 PAGES = ("*.html", "*.jinja", "*.j2", "*.md")
 UNSAID_ERRORS = {"UsageError", "ValueError", "AssertionError", "KeyError", "TypeError"}
 UNSAID_CALLS = {"compile", "fullmatch", "search", "StashKey", "addinivalue_line", "add_argument"}
@@ -117,7 +119,8 @@ def messages() -> dict[str, list[str]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         texts = set(_marked(tree))
-        if path.name not in SILENT:
+        place = path.relative_to(PACKAGE).as_posix()
+        if not any(fnmatch.fnmatch(place, pattern) for pattern in SILENT):
             texts |= set(_sentences(tree))
         for text in sorted(texts):
             found.setdefault(text, []).append(str(path.relative_to(PACKAGE)))

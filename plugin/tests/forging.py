@@ -13,10 +13,10 @@ from typing import Any
 from pytest_llm_latency import sse
 from pytest_llm_latency.errors import LatencyError
 from pytest_llm_latency.evidence.artifacts import FILES, dump, parse, report_of
-from pytest_llm_latency.evidence.run_directory import REPORT_SOURCES
 from pytest_llm_latency.lab.graded import GradedLab
 from pytest_llm_latency.steps.judges import JUDGES
 from pytest_llm_latency.steps.report.judge import judge_report
+from pytest_llm_latency.steps.report.result import SOURCES
 from pytest_llm_latency.steps.server.judge import judge_server
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -76,8 +76,8 @@ def repair(directory: Path, *steps: str) -> None:
             entry["speech"] = result.speech and asdict(result.speech)
         elif step == "cancel":
             entry["cases"] = [asdict(case) for case in result.cases]
-    if all((directory / name).exists() for name in REPORT_SOURCES):
-        sources = (parse(FILES[name], (directory / name).read_text("utf-8"), name) for name in REPORT_SOURCES)  # fmt: skip
+    if all((directory / name).exists() for name in SOURCES):
+        sources = (parse(FILES[name], (directory / name).read_text("utf-8"), name) for name in SOURCES)  # fmt: skip
         (directory / "report.json").write_text(dump(report_of(*sources)), "utf-8")
     for name, entry in run["artifacts"].items():
         if (directory / name).exists():

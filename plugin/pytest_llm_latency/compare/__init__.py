@@ -1,1 +1,1 @@
-"""TODO"""
+"""What one run is compared with another by."""

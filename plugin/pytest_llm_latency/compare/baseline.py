@@ -1,4 +1,7 @@
-"""TODO"""
+"""This run's verdicts and ratios beside those of an earlier one: what is worse by more than noise.
+
+What cannot be compared is not judged, and says why. Pure.
+"""
 
 from __future__ import annotations
 

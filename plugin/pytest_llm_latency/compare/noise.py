@@ -1,4 +1,10 @@
-"""TODO"""
+"""How far two runs' ratios can be trusted: their noise, and whether a change exceeds it. Pure.
+
+A ratio is worse where the lower bound of its change lies above the tolerance, and (nearly) every
+round here above (nearly) every round there. The noise is the spread of the rounds of each run;
+where there are too few, that of five equal requests stands for it, with a margin that leaves
+little to be seen. docs/verdicts.md has the error rates.
+"""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..evidence.timeline import count_in
-from ..report.budget import fit
 from ..steps.cache.result import CacheResult
 from ..steps.cancel.result import CancelResult
+from ..steps.prefill.fit import fit
 from ..steps.prefill.result import PrefillResult
 from ..steps.report.result import ReportResult
 from ..steps.sentence.result import SentenceResult

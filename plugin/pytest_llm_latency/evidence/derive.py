@@ -1,4 +1,4 @@
-"""TODO"""
+"""Makes the timeline of a recording, by the same rules live and from a file. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Which endpoint has answered: /props, a list of models, /tokenize, or none of them. Pure."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""TODO"""
+"""The directory that a run writes: its lock, whole files or none, and run.json.
+
+It knows names, hashes and run ids, and nothing of what the artifacts mean.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
-import secrets
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ..errors import ArtifactError, ConfigError
 from ..sse import json_text, now
 from .artifacts import CHUNKS, FILES
 from .files import Directory
+from .lock import lock, new_run_id
 from .recording import Recording
 from .recording import dump as dump_recording
 from .run_index import (
@@ -40,12 +42,6 @@ ERROR_CHARACTERS = 10_000
 # One that takes no longer is done each time, a longer one a tenth of the time.
 CHEAP_SAVE_S = 0.02
 SAVES_APART = 10
-REPORT_SOURCES = ("ttft.json", "prefill.json", "cache.json", "sentence.json", "cancel.json")
-
-
-def new_run_id() -> str:
-    """Unique, and sorted by time of start (UTC)."""
-    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(4)
 
 
 class RunDirectory:
@@ -59,7 +55,7 @@ class RunDirectory:
         self.path = path.absolute()
         self.run_id = new_run_id()
         self._files = Directory(self.path)
-        self._lock = _lock(self._files, source)
+        self._lock = lock(self._files, source)
         try:
             self._index = self._read_index()
             self._check_places()
@@ -299,22 +295,3 @@ class RunDirectory:
         self._files.write({RUN_FILE: content})
         self._saved_at = now()
         self._save_took = self._saved_at - begun
-
-
-def _lock(files: Directory, source: str) -> int:
-    path = files.path
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        return files.lock(".lock")
-    except FileExistsError:
-        raise ConfigError(f"{source}: {path} is not a directory") from None
-    except NotADirectoryError as error:
-        raise ConfigError(f"{source}: {error.filename} lies below a file") from None
-    except BlockingIOError:
-        raise ConfigError(
-            f"{source}: another run is using {path}; wait for it, or name another directory"
-        ) from None
-    except OSError as error:
-        raise ConfigError(f"{source}: cannot write into {path}: {error.strerror}") from None
-    except ArtifactError as error:
-        raise ConfigError(f"{source}: {path}: {error}") from None

@@ -1,4 +1,4 @@
-"""TODO"""
+"""run.json: which run measured which step, and which files belong to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""TODO"""
+"""What a recording says: pieces, their moments, counts and times, as one timeline. Pure.
+
+The numbers are derived in `derive.py`; nothing is compared here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Reads the files of a directory for grading, bounded, and nothing outside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""TODO"""
+"""The lab graded from a directory's files alone: no server, no network.
+
+Two levels. *Evidence*: the directory is a run of ours, with run.json; every number is derived
+again from the recorded bytes, and the files must be that run's, unchanged. *Contract*: only the
+lab's artifacts are there, however they were made; they must have the contract's form and keep
+its relations.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,7 @@ from ..evidence.activity import Poll, load_polls
 from ..evidence.artifacts import CHUNKS, check, dump, report_of
 from ..evidence.derive import derive
 from ..evidence.recording import End, Recording, Reply, Request, load
-from ..evidence.run_directory import REPORT_SOURCES, SERVER_LOG
+from ..evidence.run_directory import SERVER_LOG
 from ..evidence.run_index import EVIDENCE, RUN_FILE, RunIndex
 from ..evidence.server_log import cancel_line
 from ..look import CAPABILITIES
@@ -41,7 +47,7 @@ from ..steps.judges import is_supporting
 from ..steps.legs import UPSTREAM
 from ..steps.prefill.by_hand import lab_documents
 from ..steps.prefill.result import PrefillResult, prefill_result
-from ..steps.report.result import ReportResult
+from ..steps.report.result import SOURCES, ReportResult
 from ..steps.sentence.result import SentenceResult, sentence_result
 from ..steps.sentence.sentences import Rule
 from ..steps.sentence.speech import WORDS_PER_MINUTE
@@ -154,7 +160,7 @@ class GradedLab:
         """What the directory has; what cannot be read is left out, and its own step says why."""
         named: dict[str, Any] = {
             name.removesuffix(".json"): functools.partial(self._files.parse_by_hand, name)
-            for name in REPORT_SOURCES
+            for name in SOURCES
         }
         named["report"] = lambda: self._files.parse("report.json")
         named["chunks"] = self._files.chunks
@@ -431,10 +437,10 @@ class GradedLab:
         """Step 8."""
         self._begun("report")
         found = self._files.parse("report.json")
-        expected = report_of(*(self._parsed(name) for name in REPORT_SOURCES))
+        expected = report_of(*(self._parsed(name) for name in SOURCES))
         if self.index is not None:
             self._proven("report", {"report.json": dump(expected)})
-            problem = self.index.mixed(REPORT_SOURCES)
+            problem = self.index.mixed(SOURCES)
             self._extra["report"].append(graded("report", "all sources are of one run", problem))
         return ReportResult(found, expected)
 

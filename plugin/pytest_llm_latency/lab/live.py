@@ -16,7 +16,7 @@ from .. import sse
 from ..errors import LatencyError, RateLimited, StreamError
 from ..evidence import artifacts
 from ..evidence.artifacts import Report, dump, parse, report_of
-from ..evidence.run_directory import REPORT_SOURCES, SERVER_LOG, RunDirectory
+from ..evidence.run_directory import SERVER_LOG, RunDirectory
 from ..servers.logs import RunLog
 from ..steps.bench import Bench
 from ..steps.cache.measure import measure_cache
@@ -26,7 +26,7 @@ from ..steps.cancel.result import CancelResult
 from ..steps.legs import UPSTREAM
 from ..steps.prefill.measure import measure_prefill
 from ..steps.prefill.result import PrefillResult
-from ..steps.report.result import ReportResult
+from ..steps.report.result import SOURCES, ReportResult
 from ..steps.sentence.measure import measure_sentence
 from ..steps.sentence.result import SentenceResult
 from ..steps.server.measure import measure_server
@@ -193,11 +193,11 @@ class LiveLab:
         """Step 8: report.json, from files of one run; measured first where they are not."""
 
         def measure() -> ReportResult:
-            if self._run.of_one_run(REPORT_SOURCES) is None:
+            if self._run.of_one_run(SOURCES) is None:
                 for step in (self.ttft, self.prefill, self.cache, self.sentence, self.cancel):
                     step()
-            source_run = self._run.of_one_run(REPORT_SOURCES)
-            expected = report_of(*(self._load(name) for name in REPORT_SOURCES))
+            source_run = self._run.of_one_run(SOURCES)
+            expected = report_of(*(self._load(name) for name in SOURCES))
             self._run.write("report.json", dump(expected), "report")
             self._run.finish_step("report", copied_from_run=source_run)
             if source_run != self._run.run_id:

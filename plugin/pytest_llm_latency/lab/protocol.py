@@ -1,4 +1,4 @@
-"""TODO"""
+"""What a lab gives, whether it measures or is graded."""
 
 from __future__ import annotations
 

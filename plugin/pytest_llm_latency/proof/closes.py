@@ -1,4 +1,4 @@
-"""TODO"""
+"""What a close, the answers of /slots around it and the log of the cancel step cannot say."""
 
 from __future__ import annotations
 

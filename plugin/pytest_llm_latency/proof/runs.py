@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import sse
-from ..evidence.run_directory import REPORT_SOURCES
 from ..evidence.run_index import EVIDENCE, RUN_FILE
 from ..steps.checks import FILES_OF
+from ..steps.report.result import SOURCES
 from ..wire.costs import of
 from .evidence import Evidence, is_streamed
 
@@ -47,7 +47,7 @@ def _copies(evidence: Evidence, step: str) -> str | None:
         return None
     index = evidence.index
     found = index.step(step).get("copied_from_run")
-    runs = {index.artifacts().get(name, {}).get("run") for name in REPORT_SOURCES}
+    runs = {index.artifacts().get(name, {}).get("run") for name in SOURCES}
     if found is None or len(runs) != 1 or found in runs:
         return None
     return (

@@ -5,13 +5,13 @@ Everything is arithmetic on one run's own numbers; nothing is judged.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ..evidence.timeline import Timeline
 from ..steps.cache.result import CacheResult
+from ..steps.prefill.fit import fit
 from ..steps.prefill.result import PrefillResult
 from ..steps.sentence.result import SentenceResult, first_sentence
 from ..steps.sentence.sentences import Rule
@@ -109,45 +109,6 @@ def budgets(
 def _typical(rounds: Sequence[Timeline]) -> Timeline:
     """The round with the median time to first text."""
     return sorted(rounds, key=lambda leg: leg.ttft_ms or 0.0)[(len(rounds) - 1) // 2]
-
-
-@dataclass(frozen=True)
-class Fit:
-    """TTFT as a line over the tokens of the prompt: `ms_per_token`, the fixed part, and how much
-    of what the points differ by the line explains (R²)."""
-
-    ms_per_token: float
-    fixed_ms: float
-    r_squared: float
-    points: tuple[tuple[int, float], ...]  # (prompt_n, ttft_ms)
-
-    @property
-    def longest(self) -> int:
-        """The tokens of the longest prompt that was measured."""
-        return max(n for n, _ in self.points)
-
-    def ttft_ms(self, tokens: float) -> float:
-        """What a prompt of so many tokens would take by the line."""
-        return self.fixed_ms + self.ms_per_token * tokens
-
-
-def fit(result: PrefillResult) -> Fit | None:
-    """The line through all rounds of step 4 (through its rows, where only the file is there);
-    None where the server counts no tokens, or they do not differ."""
-    legs = [leg for rounds in result.legs.values() for leg in rounds]
-    numbers: list[tuple[int | None, float | None]] = (
-        [(leg.prompt_n, leg.ttft_ms) for leg in legs]
-        if legs
-        else [(row.prompt_n, row.ttft_ms) for row in result.rows]
-    )
-    points = tuple((n, ms) for n, ms in numbers if n is not None and ms is not None)
-    if len({n for n, _ in points}) < 2:
-        return None
-    tokens, times = [float(n) for n, _ in points], [ms for _, ms in points]
-    slope, intercept = statistics.linear_regression(tokens, times)
-    if len(set(times)) == 1:
-        return Fit(slope, intercept, 1.0, points)
-    return Fit(slope, intercept, statistics.correlation(tokens, times) ** 2, points)
 
 
 @dataclass(frozen=True)

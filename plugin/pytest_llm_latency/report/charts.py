@@ -14,8 +14,9 @@ import altair as alt
 from ..evidence.timeline import Piece, Timeline
 from ..steps.cache.result import CacheResult
 from ..steps.cancel.case import CancelCase
+from ..steps.prefill.fit import Fit
 from ..steps.sentence.speech import Utterance
-from .budget import PHASES, Budget, Fit
+from .budget import PHASES, Budget
 from .inert import inert
 
 Spec = Mapping[str, Any]

@@ -1,4 +1,9 @@
-"""TODO"""
+"""The page: report.html, made of a directory's files alone, one file that asks no network.
+
+Whatever a model or a server wrote is shown and does nothing: the template escapes it, what
+could deceive the eye is replaced, and the page's own rules let no other script run. It needs the
+extra `report`; nothing else here imports it.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +31,7 @@ from ..proof.verdicts import NONSENSE
 from ..report import MADE_BY, budget, charts
 from ..steps.cache.result import CacheResult
 from ..steps.cancel.result import CancelResult
+from ..steps.prefill.fit import fit
 from ..steps.sentence.speech import utterances
 from ..steps.sse.result import SseResult
 from ..verdicts.verdict import Cause, Verdict, count, milliseconds
@@ -76,7 +82,7 @@ def render(story: Story, language: Language) -> str:
     environment.install_gettext_translations(language.translations, newstyle=False)  # type: ignore[attr-defined]
     environment.filters |= {"ms": milliseconds, "n": count, "said": language.say}
     say = language._
-    line = budget.fit(story.prefill) if story.prefill is not None else None
+    line = fit(story.prefill) if story.prefill is not None else None
     # What is set against each other must be of one run.
     old = {step.name for step in story.steps if step.earlier is not None}
     prefill, cache, sentence = (

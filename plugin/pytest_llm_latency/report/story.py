@@ -1,4 +1,4 @@
-"""TODO"""
+"""What the page tells, read from a directory's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""TODO"""
+"""What a pytest session of ours keeps together: settings, verdicts, outcomes, the table at the end.
+
+One that measures is in `live.py`: a grading must not even import what can open a socket.
+"""
 
 from __future__ import annotations
 

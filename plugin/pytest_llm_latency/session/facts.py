@@ -1,4 +1,4 @@
-"""TODO"""
+"""What run.json keeps of a run: versions, options, machine, server."""
 
 from __future__ import annotations
 

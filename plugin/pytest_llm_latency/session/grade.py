@@ -1,4 +1,4 @@
-"""TODO"""
+"""A pytest session that grades a directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""A pytest session that measures: server, run directory, costs and log held together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Reads the values of options. Each raises ValueError with what was expected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""TODO"""
+"""Every option once: its name, environment variable, ini, default, check.
+
+Precedence: command line, then environment, then ini file, then default. A bad value raises
+`pytest.UsageError` that names where the value came from and what would be right.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""The settings that a session works by."""
 
 from __future__ import annotations
 

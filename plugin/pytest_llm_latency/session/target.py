@@ -1,4 +1,4 @@
-"""TODO"""
+"""The servers of a run, and which of them a test is for."""
 
 from __future__ import annotations
 

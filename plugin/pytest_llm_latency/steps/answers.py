@@ -1,4 +1,4 @@
-"""TODO"""
+"""Whether a recorded answer can be used, and the words where it cannot. Pure."""
 
 from __future__ import annotations
 

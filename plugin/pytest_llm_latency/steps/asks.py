@@ -1,4 +1,4 @@
-"""TODO"""
+"""Which request a leg of any step sends. Pure."""
 
 from __future__ import annotations
 

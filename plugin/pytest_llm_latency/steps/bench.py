@@ -1,4 +1,8 @@
-"""TODO"""
+"""What every step measures with, and whether the plan can be carried out at all.
+
+A step asks, waits and derives; whether the numbers are good is judged by its `judge.py`. Raises
+StreamError where an answer cannot be used, ConfigError where the prompt does not fit.
+"""
 
 from __future__ import annotations
 

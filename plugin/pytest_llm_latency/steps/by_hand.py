@@ -1,4 +1,4 @@
-"""TODO"""
+"""What a directory that was made by hand holds, and how its steps are checked. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""The checks of a directory that was made by hand, by step. Pure."""
 
 from __future__ import annotations
 

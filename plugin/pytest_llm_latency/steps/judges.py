@@ -1,4 +1,4 @@
-"""TODO"""
+"""The judge of each step, and which relations only support another. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Legs: the requests of a step by name, what each asks, and which of them count. Pure."""
 
 from __future__ import annotations
 

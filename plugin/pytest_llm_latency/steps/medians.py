@@ -1,4 +1,4 @@
-"""TODO"""
+"""Medians and ratios of the rounds of a step. Pure."""
 
 from __future__ import annotations
 

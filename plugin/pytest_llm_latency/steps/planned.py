@@ -1,4 +1,4 @@
-"""TODO"""
+"""How many requests and tokens the selected steps will cost at least. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Measuring until it is enough: cold legs, further rounds, streams that come as they are made."""
 
 from __future__ import annotations
 

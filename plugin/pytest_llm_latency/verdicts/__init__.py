@@ -1,1 +1,1 @@
-"""TODO"""
+"""Judging: verdicts, their causes, and the rules that every step shares."""

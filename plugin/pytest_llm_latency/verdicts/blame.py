@@ -1,4 +1,4 @@
-"""TODO"""
+"""Who is to blame: the server, or what stands before it; or a limit that refused. Pure."""
 
 from __future__ import annotations
 

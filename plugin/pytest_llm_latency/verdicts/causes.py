@@ -1,4 +1,4 @@
-"""TODO"""
+"""Causes that every step shares: a stream that failed, was held back, or cannot be timed. Pure."""
 
 from __future__ import annotations
 

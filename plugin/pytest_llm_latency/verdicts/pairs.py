@@ -1,4 +1,4 @@
-"""TODO"""
+"""The relations of two streams: a longer prompt and a shorter, a cached and a cold one. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Causes that two prompts and their counts give: no growth, a cache that misses. Pure."""
 
 from __future__ import annotations
 

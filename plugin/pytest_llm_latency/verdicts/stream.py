@@ -1,4 +1,4 @@
-"""TODO"""
+"""The relations of one stream: the first text before the end, pieces as they were made. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""How times judge where the server counts, and where it does not. Pure."""
 
 from __future__ import annotations
 

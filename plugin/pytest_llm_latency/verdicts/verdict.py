@@ -1,4 +1,4 @@
-"""TODO"""
+"""A verdict: a relation of a step, its outcome, the numbers compared and the cause. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Talking to one server: connections, stamps, exchanges, dialects and costs."""

@@ -1,4 +1,7 @@
-"""TODO"""
+"""One server to talk to: its URL, headers, secrets, deadlines, and plain questions.
+
+Every request has a connection of its own, so that each is measured alike and a close is real.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""A client: a channel that asks for chat answers and gives recordings and timelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Two clocks, and how long this process waited for a core."""
 
 from __future__ import annotations
 

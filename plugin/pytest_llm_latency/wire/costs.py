@@ -1,4 +1,8 @@
-"""TODO"""
+"""What a run asks for: how many requests and tokens it will at least cost, and when to stop.
+
+Estimates until the server has counted: a paid API's bill must not come as a surprise. It sends
+nothing, and does not know what the requests are for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""TODO"""
+"""One streamed request: sent, read to its end or closed, stamped, and recorded.
+
+What it reads it interprets only so far as to see a first token, where it is told to close then.
+"""
 
 from __future__ import annotations
 

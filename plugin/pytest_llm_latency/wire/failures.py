@@ -1,4 +1,4 @@
-"""TODO"""
+"""What the network raises, and the words for it."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ import pytest
 from pytest_llm_latency.compare.numbers import flat, numbers
 from pytest_llm_latency.evidence.artifacts import Cache, CacheLeg, PrefillRow, Sentence
 from pytest_llm_latency.evidence.timeline import Piece, Timeline
-from pytest_llm_latency.report.budget import budget, budgets, fit, levers
+from pytest_llm_latency.report.budget import budget, budgets, levers
 from pytest_llm_latency.steps.cache.result import CacheResult
+from pytest_llm_latency.steps.prefill.fit import fit
 from pytest_llm_latency.steps.prefill.result import PrefillResult
 from pytest_llm_latency.steps.sentence.result import SentenceResult
 

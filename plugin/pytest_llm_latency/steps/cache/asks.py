@@ -1,4 +1,4 @@
-"""TODO"""
+"""Which request a leg of the cache step sends, and when it is measured often enough. Pure."""
 
 from __future__ import annotations
 

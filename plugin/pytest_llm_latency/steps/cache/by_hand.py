@@ -1,4 +1,4 @@
-"""TODO"""
+"""Checks of the cache step's files where they were made by hand. Pure."""
 
 from __future__ import annotations
 

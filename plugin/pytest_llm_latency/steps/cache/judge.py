@@ -1,4 +1,4 @@
-"""TODO"""
+"""Judges the cache step: the cache effect. Pure."""
 
 from __future__ import annotations
 

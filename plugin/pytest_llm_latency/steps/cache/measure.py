@@ -1,4 +1,4 @@
-"""TODO"""
+"""Measures the cache step."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Step 7: a close stops the generation."""

@@ -1,4 +1,4 @@
-"""TODO"""
+"""The time between two tokens, by which a close is judged where nothing counts. Pure."""
 
 from __future__ import annotations
 

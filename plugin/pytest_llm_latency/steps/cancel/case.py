@@ -1,4 +1,4 @@
-"""TODO"""
+"""One close: what it fell into, whether it stopped the server, and by what that is known. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Why a close did not stop the server, or cannot be told to have. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""What shows whether the server is idle: /slots, a gauge, or a request for one token. Pure."""
 
 from __future__ import annotations
 

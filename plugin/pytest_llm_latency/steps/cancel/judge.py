@@ -1,4 +1,4 @@
-"""TODO"""
+"""Judges the cancel step: cancellation. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""The names of the cancel step's legs. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Measures the cancel step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Closes a stream and watches what shows the server at work until it is idle."""
 
 from __future__ import annotations
 

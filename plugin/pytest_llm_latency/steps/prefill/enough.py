@@ -1,4 +1,4 @@
-"""TODO"""
+"""Whether prefill has been measured often enough. Pure."""
 
 from __future__ import annotations
 

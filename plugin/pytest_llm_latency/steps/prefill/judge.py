@@ -1,4 +1,4 @@
-"""TODO"""
+"""Judges the prefill step: prefill growth. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Measures the prefill step."""
 
 from __future__ import annotations
 

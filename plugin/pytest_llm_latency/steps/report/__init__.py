@@ -1,1 +1,1 @@
-"""TODO"""
+"""Step 8: the numbers side by side."""

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Judges the report step: the report. Pure."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""TODO"""
+"""What the report step gives. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ...evidence.artifacts import Report
+
+SOURCES = ("ttft.json", "prefill.json", "cache.json", "sentence.json", "cancel.json")
 
 
 @dataclass(frozen=True)

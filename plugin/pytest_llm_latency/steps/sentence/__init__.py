@@ -1,1 +1,1 @@
-"""TODO"""
+"""Step 6: when the first sentence is complete."""

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Judges the sentence step: the first sentence. Pure."""
 
 from __future__ import annotations
 

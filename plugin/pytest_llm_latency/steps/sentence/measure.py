@@ -1,4 +1,4 @@
-"""TODO"""
+"""Measures the sentence step."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Step 1: is the server there, and what does it serve?"""

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Judges the server step: health and facts. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Measures the server step."""
 
 from __future__ import annotations
 

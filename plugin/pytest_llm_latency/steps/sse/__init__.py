@@ -1,1 +1,1 @@
-"""TODO"""
+"""Step 2: the event stream, read by hand."""

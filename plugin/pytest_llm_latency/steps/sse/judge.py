@@ -1,4 +1,4 @@
-"""TODO"""
+"""Judges the sse step: the stream. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Measures the sse step."""
 
 from __future__ import annotations
 

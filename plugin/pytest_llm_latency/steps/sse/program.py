@@ -1,4 +1,4 @@
-"""TODO"""
+"""Whether sse.py defines the contract's `stream`. It is read, never executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""The raw stream of a file, read a second way than by the decoder that it checks. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""What the sse step gives, derived from its recordings. Pure."""
 
 from __future__ import annotations
 

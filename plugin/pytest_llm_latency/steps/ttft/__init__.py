@@ -1,1 +1,1 @@
-"""TODO"""
+"""Step 3: the time to the first text, without the cache."""

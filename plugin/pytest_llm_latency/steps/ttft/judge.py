@@ -1,4 +1,4 @@
-"""TODO"""
+"""Judges the ttft step: time to first token. Pure."""
 
 from __future__ import annotations
 

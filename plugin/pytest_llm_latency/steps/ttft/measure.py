@@ -1,4 +1,4 @@
-"""TODO"""
+"""Measures the ttft step."""
 
 from __future__ import annotations
 

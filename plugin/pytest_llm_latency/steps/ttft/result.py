@@ -1,4 +1,4 @@
-"""TODO"""
+"""What the ttft step gives, derived from its recordings. Pure."""
 
 from __future__ import annotations
 
