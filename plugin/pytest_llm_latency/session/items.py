@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-PLUGIN = f"{__package__}.plugin"  # the module in which our fixtures are defined
+PLUGIN = "pytest_llm_latency.plugin"  # the module in which our fixtures are defined
 FIXTURES = ("llm_artifacts", "llm_client", "llm_expect", "llm_lab", "llm_server", "llm_settings")
 TEST_TIMEOUT_S = 900
 

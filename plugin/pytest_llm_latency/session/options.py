@@ -69,7 +69,7 @@ class Option:
     @property
     def dest(self) -> str:
         """Nobody else's: two options of one `dest` would share their value in silence."""
-        return f"{__package__}_{self.name}"
+        return f"pytest_llm_latency_{self.name}"
 
     @property
     def ini(self) -> str:

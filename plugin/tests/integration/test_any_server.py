@@ -170,7 +170,7 @@ def test_a_cancel_of_a_model_that_reasons(lab: Run) -> None:
 def test_a_gauge_that_others_keep_busy_after_a_while(lab: Run, pytester: pytest.Pytester) -> None:
     """Their requests are no proof against the server."""
     pytester.makepyfile(
-        short_waits="from pytest_llm_latency import steps\nsteps.IDLE_DEADLINE_S = 2.0"
+        short_waits="from pytest_llm_latency.steps.cancel import watch\nwatch.IDLE_DEADLINE_S = 2.0"
     )
     engine = vllm()
 

@@ -321,11 +321,10 @@ def test_an_interrupted_step_is_told_in_run_json_and_overwrites_nothing(
     before = (pytester.path / "voice" / "llm" / "sentence.json").read_bytes()
     pytester.makeconftest(
         """
-        import pytest_llm_latency.steps as steps
-        whole = steps.sentence_result
+        from pytest_llm_latency.steps.sentence import measure
         def bug(*_):
             raise ZeroDivisionError("a bug of ours")
-        steps.sentence_result = bug
+        measure.sentence_result = bug
         """
     )
     lab("-k", "sentence").assert_outcomes(failed=1, deselected=7)

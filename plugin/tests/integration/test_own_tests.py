@@ -210,7 +210,7 @@ def test_results_that_could_not_be_written_fail_the_run(
     """A disk that is full at the very end: exit code 0 would say that there is a run.json."""
     pytester.makepyfile(
         full_disk="""
-        from pytest_llm_latency import live
+        from pytest_llm_latency.session import live
         live.LiveSession.finish = lambda self, is_whole: "cannot write run.json: No space left on device"
         """,
         test_one="""

@@ -192,7 +192,7 @@ def test_every_target_has_its_summary(
 
 
 WITHOUT_REPORT = (
-    "from pytest_llm_latency import session\nsession.page_can_be_made = lambda: False\n"
+    "from pytest_llm_latency.session import base\nbase.page_can_be_made = lambda: False\n"
 )
 
 
@@ -222,12 +222,12 @@ def test_reporting_measures_nothing(pytester: pytest.Pytester, bursting: str) ->
     pytester.makepyfile(
         """
         import pytest
-        from pytest_llm_latency import relations
+        from pytest_llm_latency import Verdict
 
         @pytest.mark.llm_latency(step="cache")
         def test_mine(llm_client, llm_lab, llm_expect):
             prompt = [{"role": "user", "content": "Hello"}]
-            llm_expect(relations.times_never_fall([]))
+            llm_expect(Verdict("cache", "mine", "holds", "nothing"))
         """
     )
     result = pytester.runpytest_subprocess(

@@ -26,7 +26,7 @@ AREAS: list[tuple[str, str, str]] = [
     ("servers", "servers/*", "base evidence requests wire logs"),
     ("measuring", "steps/bench steps/rounds steps/*/measure steps/cancel/watch",
      "base evidence verdicts requests wire logs servers steps"),
-    ("steps", "steps/*", "base evidence verdicts"),
+    ("steps", "steps/*", "base evidence verdicts requests"),
     ("proof", "proof/*", "base evidence verdicts requests steps"),
     ("live lab", "lab/live", "base evidence verdicts logs steps measuring lab"),
     ("lab", "lab/*", "base evidence verdicts steps proof"),

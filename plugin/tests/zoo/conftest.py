@@ -21,8 +21,8 @@ from pytest_llm_latency.servers.process import environment, free_port, guarded
 
 # A slot that never goes idle is waited for in vain: not for half a minute in a test.
 SHORT_WAITS = """
-from pytest_llm_latency import steps
-steps.IDLE_DEADLINE_S = steps.IDLE_DEADLINE_IN_PREFILL_S = 3.0
+from pytest_llm_latency.steps.cancel import watch
+watch.IDLE_DEADLINE_S = watch.IDLE_DEADLINE_IN_PREFILL_S = 3.0
 """
 
 
