@@ -7,25 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from readme import readme_code
 from scripted import Request, relay, serving
 
 from .conftest import summary
 
-OWN_TEST = """
-from pytest_llm_latency import relations
-
-GREETING = [{"role": "user", "content": "Good morning, I need an appointment."}]
-
-def test_greeting_streams(llm_client, llm_expect):
-    answer = llm_client.stream(GREETING, max_tokens=32)
-    llm_expect(relations.ttft_below_total(answer))
-
-def test_a_repeated_prompt_is_cached(llm_client, llm_expect):
-    prompt = [{"role": "user", "content": "List our opening hours. " * 40}]
-    cold = llm_client.stream(prompt, max_tokens=8, cache_prompt=False)
-    again = llm_client.stream(prompt, max_tokens=8)
-    llm_expect(relations.cached_below_uncached(cold, again))
-"""
+OWN_TEST = readme_code("test_greeting_streams")
 
 
 @pytest.fixture
