@@ -14,7 +14,7 @@ import pytest
 from .errors import LatencyError
 from .session import registration
 from .session.items import bound_in_time, measures, uses_ours
-from .session.options import language_of, resolve, urls_of
+from .session.resolve import language_of, resolve, urls_of
 from .session.settings import Settings
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ from ..steps.cancel.result import CancelResult, cancel_result
 from ..steps.checks import FILES_OF, checks
 from ..steps.judges import is_supporting
 from ..steps.legs import UPSTREAM
-from ..steps.prefill.by_hand import lab_documents
+from ..steps.prefill.judge import lab_documents
 from ..steps.prefill.result import PrefillResult, prefill_result
 from ..steps.report.result import SOURCES, ReportResult
 from ..steps.sentence.result import SentenceResult, sentence_result
@@ -55,7 +55,7 @@ from ..steps.server.result import ServerResult, server_result
 from ..steps.sse.program import sse_program
 from ..steps.sse.raw import by_events
 from ..steps.sse.result import SseResult, sse_result
-from ..steps.ttft.by_hand import five_runs, runs_differ
+from ..steps.ttft.judge import five_runs, runs_differ
 from ..steps.ttft.result import TtftResult, ttft_result
 from ..verdicts.verdict import Verdict, graded
 from .files import Files, first_difference

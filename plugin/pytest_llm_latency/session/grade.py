@@ -26,6 +26,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     from ..wire.client import Client
 
+
 LEVEL_WORDS = {
     "evidence": "evidence: every value is derived again from the recorded bytes",
     "contract": "artifacts alone (it has no run.json): the contract's form and relations",

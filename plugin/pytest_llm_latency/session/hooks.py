@@ -16,7 +16,7 @@ from ..errors import LatencyError, NotDoneYet, RateLimited
 from ..language import Language
 from ..report.inert import inert_block
 from ..report.terminal import write_comparison
-from .options import language_of
+from .resolve import language_of
 from .signals import ending_as_by_ctrl_c
 from .targets import Targets, send_to_controller
 

@@ -42,7 +42,7 @@ from ..wire.stamps import measure_stamps
 from .base import Session
 from .facts import load_average, session_facts
 from .grade import given_log
-from .options import UPSTREAM_API_KEY_VARIABLE
+from .resolve import UPSTREAM_API_KEY_VARIABLE
 from .settings import Settings
 
 LONG_PROMPT_STEPS = frozenset(("prefill", "cache", "cancel", "report"))

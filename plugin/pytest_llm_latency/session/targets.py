@@ -22,7 +22,7 @@ from ..verdicts.verdict import Verdict
 from ..wire.costs import Costs
 from .base import Session, step_of
 from .grade import GradeSession
-from .options import language_of, resolve
+from .resolve import language_of, resolve
 from .settings import Settings
 from .target import target_names, target_of
 

@@ -27,6 +27,7 @@ from forging import (
     copy,
     drop,
     edit,
+    edit_longest,
     end,
     every,
     facts,
@@ -339,11 +340,11 @@ def key_twice(name: str, old: str, new: str) -> Forgery:
 # (the step that must say it, one of the words it must say, the forgery)
 FORGERIES: dict[str, tuple[str, str, Forgery]] = {
     # clocks and connections
-    "text before the head": ("ttft", "evidence/ttft/2.jsonl: read", edit("ttft/2", text_before_head)),
+    "text before the head": ("ttft", "jsonl: read", edit_longest("ttft", text_before_head)),
     "a head after the end": ("ttft", "headers_ms is 90000", head("ttft/2", headers_ms=90000.0)),
     "a first text long before the head": ("sentence", "because headers_ms says", edit("sentence/stream-1", lambda r: (moved(r, lambda t: t + 20000), r[1].update(t_ms=1.0)))),
-    "reads that fall": ("ttft", "reads come one after the other", edit("ttft/2", swapped_reads)),
-    "reads that fall, of a cold leg": ("cache", "reads come one after the other", edit("cache/first-1", swapped_reads)),
+    "reads that fall": ("ttft", "reads come one after the other", edit_longest("ttft", swapped_reads)),
+    "reads that fall, of a cold leg": ("cache", "reads come one after the other", edit_longest("cache", swapped_reads)),
     "an end before the last read": ("sentence", "because its last read came then", end("sentence/stream-1", t_ms=0.001)),
     "a wait for a core longer than the exchange": ("ttft", "cpu_wait_ms is 100000", head("ttft/2", cpu_wait_ms=1e5)),
     "text behind [DONE]": ("ttft", "reading stops there", edit("ttft/2", later_text)),

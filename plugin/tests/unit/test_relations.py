@@ -36,8 +36,7 @@ from pytest_llm_latency.steps.server.judge import judge_server
 from pytest_llm_latency.steps.server.result import ServerResult
 from pytest_llm_latency.steps.sse.judge import judge_sse
 from pytest_llm_latency.steps.sse.result import SseResult
-from pytest_llm_latency.steps.ttft.by_hand import runs_differ
-from pytest_llm_latency.steps.ttft.judge import judge_ttft
+from pytest_llm_latency.steps.ttft.judge import judge_ttft, runs_differ
 from pytest_llm_latency.steps.ttft.result import TtftResult
 from pytest_llm_latency.verdicts.blame import told_apart
 from pytest_llm_latency.verdicts.causes import hold

@@ -23,7 +23,7 @@ from pytest_llm_latency.secrecy import (
     without_credentials,
 )
 from pytest_llm_latency.servers.logs import CommandLog, FileLog, RunLog
-from pytest_llm_latency.session.options import resolve
+from pytest_llm_latency.session.resolve import resolve
 from pytest_llm_latency.session.settings import Settings
 from pytest_llm_latency.wire.client import Client
 from pytest_llm_latency.wire.connections import Stamps

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ...evidence.artifacts import PrefillRow
 from ...evidence.timeline import COLD_SHARE
-from ...verdicts.verdict import Verdict, graded
 from ..by_hand import Given, Problem, in_seconds
-
-
-def lab_documents(rows: Sequence[PrefillRow]) -> Verdict:
-    """The lab asks with 0, 4 and 12 documents."""
-    docs = [row.docs for row in rows]
-    problem = f"prefill.json: docs {docs}" if docs != [0, 4, 12] else None
-    return graded("prefill", "docs are 0, 4, 12", problem)
-
 
 CLOCK_SHARE = 0.95  # a client's time may be so much below the server's own
 

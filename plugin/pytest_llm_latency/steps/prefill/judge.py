@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ...evidence.artifacts import PrefillRow
 from ...verdicts.causes import INVISIBLE, clock_off, warm_leg
 from ...verdicts.prompts import prompt_not_growing
 from ...verdicts.times import (
@@ -13,7 +16,7 @@ from ...verdicts.times import (
     times_decide,
     to_first_tokens,
 )
-from ...verdicts.verdict import Cause, Verdict, alike, count, holds_if, milliseconds
+from ...verdicts.verdict import Cause, Verdict, alike, count, graded, holds_if, milliseconds
 from .result import PrefillResult
 
 PREFILL_TIME = Cause(
@@ -67,3 +70,10 @@ def judge_prefill(result: PrefillResult) -> list[Verdict]:
     else:
         verdicts.append(times_confirm("prefill", by_time, times, in_order, ratios, cause))
     return verdicts + judge_clock("prefill", legs)
+
+
+def lab_documents(rows: Sequence[PrefillRow]) -> Verdict:
+    """The lab asks with 0, 4 and 12 documents."""
+    docs = [row.docs for row in rows]
+    problem = f"prefill.json: docs {docs}" if docs != [0, 4, 12] else None
+    return graded("prefill", "docs are 0, 4, 12", problem)

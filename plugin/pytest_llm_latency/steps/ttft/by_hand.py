@@ -2,27 +2,7 @@
 
 from __future__ import annotations
 
-from ...evidence.artifacts import Ttft
-from ...verdicts.verdict import Verdict, graded
 from ..by_hand import LAB_TOKENS, SECONDS, Given, Problem, in_seconds, same_question, server_time_ms
-
-
-def runs_differ(artifact: Ttft) -> Verdict:
-    """No run is a copy of another: two real runs do not agree to the last digit. Runs that are
-    rounded to less than a microsecond may agree by chance, but not all of them."""
-    runs = [(run.ttft_ms, run.total_ms) for run in artifact.runs]
-    fine = [run for run in runs if any(value != round(value, 2) for value in run)]
-    copied = len(set(fine)) < len(fine) or (len(runs) > 1 and len(set(runs)) == 1)
-    problem = "ttft.json: runs agree to the last digit: copied?" if copied else None
-    return graded("ttft", "no run is a copy of another", problem)
-
-
-def five_runs(artifact: Ttft) -> Verdict:
-    """The lab asks five times."""
-    problem = f"ttft.json: {len(artifact.runs)} runs" if len(artifact.runs) != 5 else None
-    if problem is None and any(run.tokens == 0 for run in artifact.runs):
-        problem = "ttft.json: a run with 0 tokens"
-    return graded("ttft", "there are five runs", problem)
 
 
 def ttft_unit(given: Given) -> Problem:

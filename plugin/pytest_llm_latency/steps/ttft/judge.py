@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...evidence.artifacts import Ttft
 from ...verdicts.stream import ttft_below_total, with_holds
-from ...verdicts.verdict import Cause, Verdict, holds_if, milliseconds
+from ...verdicts.verdict import Cause, Verdict, graded, holds_if, milliseconds
 from .result import TtftResult
 
 
@@ -76,3 +77,21 @@ def median_words(key: str, found: float, times: Sequence[float]) -> str:
         f"{key}: found {found:.6g}, expected {statistics.median(times):.6g}, the median: the "
         f"middle one when sorted{'' if which is None else f'; this is {which}'}"
     )
+
+
+def runs_differ(artifact: Ttft) -> Verdict:
+    """No run is a copy of another: two real runs do not agree to the last digit. Runs that are
+    rounded to less than a microsecond may agree by chance, but not all of them."""
+    runs = [(run.ttft_ms, run.total_ms) for run in artifact.runs]
+    fine = [run for run in runs if any(value != round(value, 2) for value in run)]
+    copied = len(set(fine)) < len(fine) or (len(runs) > 1 and len(set(runs)) == 1)
+    problem = "ttft.json: runs agree to the last digit: copied?" if copied else None
+    return graded("ttft", "no run is a copy of another", problem)
+
+
+def five_runs(artifact: Ttft) -> Verdict:
+    """The lab asks five times."""
+    problem = f"ttft.json: {len(artifact.runs)} runs" if len(artifact.runs) != 5 else None
+    if problem is None and any(run.tokens == 0 for run in artifact.runs):
+        problem = "ttft.json: a run with 0 tokens"
+    return graded("ttft", "there are five runs", problem)
