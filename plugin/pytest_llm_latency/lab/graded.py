@@ -43,7 +43,6 @@ from ..steps.cancel.legs import (
 )
 from ..steps.cancel.result import CancelResult, cancel_result
 from ..steps.checks import FILES_OF, checks
-from ..steps.judges import is_supporting
 from ..steps.legs import UPSTREAM
 from ..steps.prefill.judge import lab_documents
 from ..steps.prefill.result import PrefillResult, prefill_result
@@ -59,6 +58,7 @@ from ..steps.ttft.judge import five_runs, runs_differ
 from ..steps.ttft.result import TtftResult, ttft_result
 from ..verdicts.verdict import Verdict, graded
 from .files import Files, first_difference
+from .stored import stored_difference
 
 Level = Literal["evidence", "contract"]
 POLLS = ".polls.jsonl"
@@ -139,18 +139,7 @@ class GradedLab:
     def _same_verdicts(self, step: str, judged: Sequence[Verdict]) -> Verdict:
         assert self.index is not None
         found = self.index.step(step).get("verdicts")
-        rows = found if isinstance(found, list) else []
-        known = {row.get("relation") for row in rows if isinstance(row, dict)}
-        # A directory of before has no rows for what could not be measured.
-        judged = [
-            one
-            for one in judged
-            if one.relation in known
-            or one.outcome != "not measurable"
-            or not is_supporting(one.relation)
-        ]
-        expected = json.loads(json.dumps([asdict(verdict) for verdict in judged]))
-        difference = first_difference(found, expected, f"{RUN_FILE}: verdicts")
+        difference = stored_difference(found, judged, self._evidence.is_of_this_version(step))
         return graded(step, "run.json has these verdicts", difference)
 
     # --- contract: the files against each other ---

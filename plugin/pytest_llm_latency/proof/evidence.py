@@ -130,14 +130,19 @@ class Evidence:
         except LatencyError:
             return {}
 
+    def is_of_this_version(self, step: str) -> bool:
+        """Whether the run that measured a step says that it was made by this very version."""
+        facts = self.index.facts(str(self.index.step(step)["run"])) or {}
+        version = facts.get("versions", {}).get("pytest-llm-latency")
+        return version is not None and version == our_version()
+
     def run(self, step: str) -> Run:
         """The run that measured a step. Raises ArtifactError where its plan is none."""
         facts = self.index.facts(str(self.index.step(step)["run"])) or {}
         if "plan" not in facts:
             return Run(facts, None, False)
         plan = check(Plan, facts["plan"], f"{RUN_FILE}: plan")
-        version = facts.get("versions", {}).get("pytest-llm-latency")
-        run = Run(facts, plan, version is not None and version == our_version())
+        run = Run(facts, plan, self.is_of_this_version(step))
         if run.offers(behind=False).get("reasoning") is None:
             return run
         return Run(facts, plan.with_room_for_reasoning(), run.is_ours)

@@ -130,6 +130,40 @@ def test_a_run_of_before_passes(own: Path, tmp_path: Path) -> None:
     assert graded(own, tmp_path, of_before, *STEPS) == {}
 
 
+def of_another_version(directory: Path) -> None:
+    """As another version left it: its sentences were other ones."""
+    run = json.loads((directory / "run.json").read_text("utf-8"))
+    run["runs"][run["run"]]["versions"]["pytest-llm-latency"] = "0.0.1"
+    for entry in run["steps"].values():
+        rows = entry.get("verdicts", [])
+        for verdict in rows:
+            verdict["numbers"] = "in other words"
+            if verdict["cause"] is not None:
+                verdict["cause"]["sentence"] = "because it is so"
+        rows += [{**verdict, "relation": "one that is no more"} for verdict in rows[:1]]
+    (directory / "run.json").write_text(json.dumps(run), "utf-8")
+
+
+def test_a_run_of_another_version_is_graded_by_its_verdicts_and_not_by_their_words(
+    own: Path, tmp_path: Path
+) -> None:
+    directory = Path(shutil.copytree(own, tmp_path / "x"))
+    of_another_version(directory)
+    assert wrong(directory, *STEPS) == {}
+
+
+@pytest.mark.parametrize("change", [{"outcome": "broken"}, {"cause": {"code": "x"}}])
+def test_another_verdict_in_a_run_of_another_version(
+    own: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    directory = Path(shutil.copytree(own, tmp_path / "x"))
+    of_another_version(directory)
+    run = json.loads((directory / "run.json").read_text("utf-8"))
+    run["steps"]["cache"]["verdicts"][0].update(change)
+    (directory / "run.json").write_text(json.dumps(run), "utf-8")
+    assert "run.json: verdicts" in wrong(directory, "cache")["cache"]
+
+
 @pytest.mark.parametrize("leg", ["ttft/2", "prefill/12docs-1", "cache/second-1"])
 @pytest.mark.parametrize(
     "kind", ["no messages", "another path", "another model", "another question", "a message more"]

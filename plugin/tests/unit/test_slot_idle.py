@@ -51,7 +51,11 @@ def closes(*cases: CancelCase, **of_result: Any) -> Closes:
 
 
 ROWS: list[tuple[int, str | None, Closes]] = [
-    (0, "no-slots", closes(GOOD, watched_by=None, unwatched="the server offers no /slots: HTTP 501")),
+    (
+        0,
+        "no-slots",
+        closes(GOOD, watched_by=None, unwatched="the server offers no /slots: HTTP 501"),
+    ),
     (0, "no-slots", closes(idle_ms=None)),
     (1, "unanswered", closes(replace(GOOD, waited_ms=None))),
     (1, "unanswered", closes(replace(GOOD, idle_after_ms=None, waited_ms=999.0))),
