@@ -1,36 +1,22 @@
-"""The lab graded from a directory's files alone: no server, no network.
-
-Two levels. *Evidence*: the directory is a run of ours, with run.json; every number is derived
-again from the recorded bytes, and the files must be that run's, unchanged. *Contract*: only the
-lab's artifacts are there, however they were made; they must have the contract's form and keep
-its relations.
-"""
+"""The eight steps from a directory's files alone: no server, no network."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 from .. import sse
-from ..errors import ArtifactError, LatencyError, NotDoneYet, RateLimited, StreamError
-from ..evidence.activity import Poll, load_polls
+from ..errors import ArtifactError, LatencyError, StreamError
 from ..evidence.artifacts import CHUNKS, check, dump, report_of
 from ..evidence.derive import derive
-from ..evidence.recording import End, Recording, Reply, Request, load
+from ..evidence.recording import Recording, Reply
 from ..evidence.run_directory import SERVER_LOG
-from ..evidence.run_index import EVIDENCE, RUN_FILE, RunIndex
+from ..evidence.run_index import RUN_FILE
 from ..evidence.server_log import cancel_line
 from ..look import CAPABILITIES
-from ..proof.evidence import Evidence
-from ..proof.verdicts import NONSENSE
-from ..proof.verdicts import verdicts as proof_of
 from ..steps.answers import counted_tokens
-from ..steps.by_hand import Given
 from ..steps.cache.by_hand import cache_cause
 from ..steps.cache.result import CacheResult, cache_result
 from ..steps.cancel.case import CancelCase, LogSpan, cancel_case
@@ -42,29 +28,23 @@ from ..steps.cancel.legs import (
     order_of_closes,
 )
 from ..steps.cancel.result import CancelResult, cancel_result
-from ..steps.checks import FILES_OF, checks
 from ..steps.legs import UPSTREAM
 from ..steps.prefill.judge import lab_documents
 from ..steps.prefill.result import PrefillResult, prefill_result
 from ..steps.report.result import SOURCES, ReportResult
 from ..steps.sentence.result import SentenceResult, sentence_result
-from ..steps.sentence.sentences import Rule
-from ..steps.sentence.speech import WORDS_PER_MINUTE
 from ..steps.server.result import ServerResult, server_result
 from ..steps.sse.program import sse_program
 from ..steps.sse.raw import by_events
 from ..steps.sse.result import SseResult, sse_result
 from ..steps.ttft.judge import five_runs, runs_differ
 from ..steps.ttft.result import TtftResult, ttft_result
-from ..verdicts.verdict import Verdict, graded
-from .files import Files, first_difference
-from .stored import stored_difference
+from ..verdicts.verdict import graded
+from .directory import GradedDirectory, from_raw
+from .files import first_difference
 
-Level = Literal["evidence", "contract"]
-POLLS = ".polls.jsonl"
 # What the closes of a directory of before this was known do not have.
 LATER_KEYS = frozenset(one.name for one in fields(CancelCase) if one.default is not MISSING)
-R = TypeVar("R")
 _UPSTREAM_RESULTS: Mapping[str, Callable[[dict[str, Recording]], Any]] = {
     "sse": sse_result,
     "ttft": ttft_result,
@@ -73,31 +53,8 @@ _UPSTREAM_RESULTS: Mapping[str, Callable[[dict[str, Recording]], Any]] = {
 }
 
 
-class GradedLab:
-    """The eight steps from files. `extra(step)` has the verdicts that only grading gives.
-
-    `log` gives the server's log from elsewhere, for a directory that has none.
-    """
-
-    def __init__(
-        self, directory: Path, max_bytes: int, log: Callable[[], bytes | None] = lambda: None
-    ) -> None:
-        self._files = Files(directory, max_bytes)
-        self._log = log
-        self._extra: dict[str, list[Verdict]] = {}
-        self.index: RunIndex | None = None  # None: the directory has no run.json
-        if self._files.exists(RUN_FILE):
-            self.index = RunIndex.parse(self._files.read_text(RUN_FILE))
-
-    @property
-    def level(self) -> Level:
-        """What the verdicts stand on."""
-        return "contract" if self.index is None else "evidence"
-
-    def has_files(self) -> bool:
-        """Whether there is anything to grade."""
-        names = {name for names in FILES_OF.values() for name in names}
-        return self.index is not None or any(map(self._files.exists, names))
+class GradedLab(GradedDirectory):
+    """The eight steps from files."""
 
     def known(self, step: str) -> Any | None:
         """What a step gives, None where the files do not."""
@@ -105,144 +62,6 @@ class GradedLab:
             return getattr(self, step)()
         except LatencyError:
             return None
-
-    def spoken_by(self) -> tuple[Rule, float]:
-        """(the sentence rule, the words a minute) of the run that measured the sentence step."""
-        if self.index is None or not self.index.has("sentence"):
-            return "plain", WORDS_PER_MINUTE
-        chosen = self.index.option("sentence", "sentence")
-        rate = self.index.option("sentence", "speech_wpm")
-        return "careful" if chosen == "careful" else "plain", float(rate)
-
-    def run_of(self, step: str) -> str | None:
-        """The run that has measured the step; None where nothing says so."""
-        if self.index is None or not self.index.has(step):
-            return None
-        return str(self.index.step(step)["run"])
-
-    def problem(self, step: str) -> str | None:
-        """Why the step is not as its run left it, or that run has not passed it; None: it has, or
-        nothing can say so. Raises ArtifactError if the run has not measured it."""
-        if self.index is None:
-            return None
-        return self.index.problem(step, (), self._files.read_bytes)
-
-    def extra(self, step: str, judged: Sequence[Verdict]) -> list[Verdict]:
-        """The step's further verdicts, given the relations' (`judged`)."""
-        verdicts = list(self._extra.get(step, ()))
-        if self.index is None:
-            verdicts += checks(step, self.given)
-        else:
-            verdicts += [*proof_of(self._evidence, step), self._same_verdicts(step, judged)]
-        return verdicts
-
-    def _same_verdicts(self, step: str, judged: Sequence[Verdict]) -> Verdict:
-        assert self.index is not None
-        found = self.index.step(step).get("verdicts")
-        difference = stored_difference(found, judged, self._evidence.is_of_this_version(step))
-        return graded(step, "run.json has these verdicts", difference)
-
-    # --- contract: the files against each other ---
-
-    @functools.cached_property
-    def given(self) -> Given:
-        """What the directory has; what cannot be read is left out, and its own step says why."""
-        named: dict[str, Any] = {
-            name.removesuffix(".json"): functools.partial(self._files.parse_by_hand, name)
-            for name in SOURCES
-        }
-        named["report"] = lambda: self._files.parse("report.json")
-        named["chunks"] = self._files.chunks
-        named["stream"] = lambda: derive(_by_hand(self._files.read_bytes("sse_raw.txt")))
-        named["log"] = self._server_log
-        found = {}
-        for name, read in named.items():
-            with contextlib.suppress(ArtifactError):
-                found[name] = read()
-        return Given(**found)
-
-    def _begun(self, step: str) -> None:
-        """Raise NotDoneYet where a directory made by hand has nothing of a step, ArtifactError with
-        a hint where a file has another name."""
-        if self.index is not None:
-            failure = self.index.failures().get(step, {})
-            if failure.get("rate_limited") is True:
-                raise RateLimited(str(failure.get("error")))
-            return
-        names = FILES_OF[step]
-        near = {name: self._files.near(name) for name in names if not self._files.exists(name)}
-        # A log is saved for the cancel step alone.
-        logged = step == "cancel" and self._files.exists(SERVER_LOG)
-        if len(near) == len(names) and not any(near.values()) and not logged:
-            raise NotDoneYet(f"not done yet: {step} ({', '.join(names)})")
-        for name, other in near.items():
-            hint = "" if other is None else f"; there is {other}: rename it"
-            raise ArtifactError(f"{name}: is missing{hint}")
-
-    def _server_log(self) -> bytes | None:
-        exists = self._files.exists(SERVER_LOG)
-        log = self._files.read_bytes(SERVER_LOG) if exists else self._log()
-        if log is not None and log.startswith((b"\xff\xfe", b"\xfe\xff")):
-            log = log.decode("utf-16", "replace").encode("utf-8")  # PowerShell's `>`
-        return log
-
-    # --- evidence: the run's own recordings ---
-
-    def _recordings(self, step: str) -> dict[str, Recording]:
-        assert self.index is not None
-        prefix = f"{EVIDENCE}/{step}/"
-        recordings = {}
-        for name in self.index.names(step):
-            if name.startswith(prefix) and not name.endswith(POLLS):
-                recording = load(self._files.read_text(name), name)
-                leg = name.removeprefix(prefix).removesuffix(".jsonl")
-                if recording.label != f"{step}/{leg}":
-                    raise ArtifactError(f"{name}: is labelled {recording.label!r}")
-                recordings[leg] = recording
-        return recordings
-
-    def _derived(self, step: str, derive_result: Callable[[dict[str, Recording]], R]) -> R:
-        """What the recordings give. Here our rules meet data that anybody may have written:
-        what they stumble over is the file's fault."""
-        recordings = self._recordings(step)
-        try:
-            return derive_result(recordings)
-        except NONSENSE as error:
-            raise ArtifactError(f"{EVIDENCE}/{step}: cannot be derived from: {error!r}") from None
-
-    def _proven(
-        self, step: str, expected: Mapping[str, bytes | str], also: Sequence[str] = ()
-    ) -> None:
-        """Keep the verdicts on the step's files: unchanged, of one run, and derivable.
-
-        `expected` has each artifact as its evidence gives it; `also` names other files.
-        """
-        assert self.index is not None
-        problem = self.index.problem(step, (*expected, *also), self._files.read_bytes)
-        difference = None
-        for name, content in expected.items():
-            difference = difference or self._files.difference(name, _bytes(content))
-        self._extra[step] = [
-            graded(step, "the files are unchanged and of one run", problem),
-            graded(step, "every value is derived again from the bytes", difference),
-        ]
-
-    @functools.cached_property
-    def _evidence(self) -> Evidence:
-        assert self.index is not None
-        return Evidence(self.index, self._recordings, self._polls, self._files.read_bytes)
-
-    def _first_tokens(self, step: str, derived: Any) -> None:
-        """What run.json alone has of a step."""
-        assert self.index is not None
-        found = self.index.step(step).get("first_token_ms")
-        difference = first_difference(found, derived, f"{RUN_FILE}: first_token_ms")
-        self._extra[step].append(graded(step, "run.json has these first tokens", difference))
-
-    def _parsed(self, name: str) -> Any:
-        return self._files.parse(name) if self.index else self._files.parse_by_hand(name)
-
-    # --- the steps ---
 
     def server(self) -> ServerResult:
         """Step 1."""
@@ -271,7 +90,7 @@ class GradedLab:
         program = sse_program(self._files.read_bytes("sse.py"))
         if self.index is None:
             self._extra["sse"] = [program]
-            return SseResult(by_events(raw), chunks, derive(_by_hand(raw)), timed=False)
+            return SseResult(by_events(raw), chunks, derive(from_raw(raw)), timed=False)
         result = self._derived("sse", sse_result)
         lines = sse.chunk_lines(map(asdict, result.chunks))
         self._proven("sse", {"sse_raw.txt": result.raw, CHUNKS: lines}, ("sse.py",))
@@ -415,13 +234,6 @@ class GradedLab:
         source = entry.get("log_source")
         return cancel_result(recordings, cases, None if source is None else str(source))
 
-    def _polls(self, step: str, name: str) -> list[Poll]:
-        assert self.index is not None
-        file = f"{EVIDENCE}/{step}/{name}{POLLS}"
-        if file not in self.index.names(step):
-            raise ArtifactError(f"{file}: is not listed in {RUN_FILE}")
-        return load_polls(self._files.read_text(file), file)
-
     def report(self) -> ReportResult:
         """Step 8."""
         self._begun("report")
@@ -434,13 +246,6 @@ class GradedLab:
         return ReportResult(found, expected)
 
 
-def _by_hand(raw: bytes) -> Recording:
-    """A raw stream that was saved without times."""
-    request = Request("POST", "", {}, {})
-    reads = (sse.Read(0.0, by_events(raw)),)
-    return Recording("sse/stream", request, 200, (), None, None, reads, End("eof", 0.0))
-
-
 def check_spans(cases: Any) -> dict[str, LogSpan]:
     """The parts of the log by close, as run.json has them. Raises ArtifactError."""
     spans = {}
@@ -449,7 +254,3 @@ def check_spans(cases: Any) -> dict[str, LogSpan]:
             where = f"{RUN_FILE}: log_span"
             spans[str(case.get("name"))] = check(LogSpan, case["log_span"], where)
     return spans
-
-
-def _bytes(content: bytes | str) -> bytes:
-    return content.encode("utf-8") if isinstance(content, str) else content

@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .. import kb, sse
+from .. import kb
 from ..compare.ratios import FIGURES
-from ..errors import ArtifactError, ConfigError, LatencyError, RateLimited
+from ..errors import ArtifactError, LatencyError, RateLimited
 from ..evidence.artifacts import FILES, parse
-from ..evidence.recording import Recording
 from ..evidence.run_directory import LIVE_LOG, SERVER_LOG, RunDirectory
 from ..evidence.timeline import count_in
 from ..lab.live import LiveLab
@@ -24,32 +23,30 @@ from ..look import CAPABILITIES
 from ..plan import Plan
 from ..report import is_page
 from ..report.inert import inert
-from ..report.terminal import ProgressLine
 from ..secrecy import hide_arguments, secrets_in
 from ..servers.capabilities import Capabilities, look
-from ..servers.choice import Kind, Server, Wanted, choose, describe, open_server, wait_for_url
+from ..servers.choice import Server, choose, describe, open_server, wait_for_url
 from ..servers.logs import FileLog, RunLog
-from ..steps.bench import Bench, check_context, check_plan
+from ..steps.bench import check_context, check_plan
 from ..steps.legs import UPSTREAM
 from ..steps.planned import planned
 from ..verdicts.blame import refused_by_limit
 from ..verdicts.verdict import Verdict
-from ..wire.channel import Deadlines
 from ..wire.client import Client
 from ..wire.costs import Costs
-from ..wire.dialect import Dialect
 from ..wire.stamps import measure_stamps
-from .base import Session
+from .clients import ClientSession
 from .facts import load_average, session_facts
 from .grade import given_log
 from .resolve import UPSTREAM_API_KEY_VARIABLE
+from .server import check_model_named, kb_directory, shown_value, wanted_server
 from .settings import Settings
 
 LONG_PROMPT_STEPS = frozenset(("prefill", "cache", "cancel", "report"))
 PAGE = "report.html"
 
 
-class LiveSession(Session):
+class LiveSession(ClientSession):
     """Measures a server; made when the collection shows that this run measures."""
 
     def __init__(
@@ -64,24 +61,17 @@ class LiveSession(Session):
 
         Raises ConfigError, before anything was started.
         """
-        super().__init__(config, settings)
+        super().__init__(config, settings, costs)
         self._config = config
-        self._documents = kb.read(*_kb_directory(settings))
-        choose(_wanted(settings, settings.server_args))
+        self._documents = kb.read(*kb_directory(settings))
+        choose(wanted_server(settings, settings.server_args))
         given = given_log(settings, self.mask)
         if isinstance(given, FileLog):
             given.size()
         self._steps = steps
-        self._progress = ProgressLine(config, self.language)
         self._run_log: RunLog | None = None
         self._server_line = ""
         self._stamps = measure_stamps()
-        self._costs = costs
-        self._masked_told = False
-        self._waits_s: list[float] = []  # what the server's limits made it wait
-        self._patched_in: set[str] = set()  # the steps whose notes tell of a stopped clock
-        self._offers = Capabilities(Dialect(settings.model, settings.body))
-        self._behind_offers = Capabilities(Dialect(settings.upstream_model, settings.body))
         facts = session_facts(settings) | {"stamps": self._stamps and asdict(self._stamps)}
         self._run = RunDirectory(settings.artifacts, facts, settings.sources["artifacts"])
         with contextlib.suppress(ArtifactError):
@@ -95,7 +85,7 @@ class LiveSession(Session):
 
     def header(self) -> list[str]:
         """Which server is meant, and where the files go."""
-        wanted = _wanted(self.settings, self.settings.server_args)
+        wanted = wanted_server(self.settings, self.settings.server_args)
         stamps = self._stamps.words() if self._stamps else "the error of stamps is not known"
         lines = [
             f"llm-latency: server: {describe(wanted)}",
@@ -125,7 +115,7 @@ class LiveSession(Session):
         try:
             args = hide_arguments(args)  # a test may have given others than the options
             self.mask = self.mask.also(secrets_in(args))
-            wanted = _wanted(settings, args)
+            wanted = wanted_server(settings, args)
             with open_server(wanted, live_log, self.progress, self._plain_client) as server:
                 self._run_log = self._open_log(server)
                 self._offers = self._look(self.client(server), CAPABILITIES)
@@ -178,10 +168,10 @@ class LiveSession(Session):
         props = behind.get(behind_offers.props).json() if behind_offers.props else None
         if isinstance(props, dict):
             settings = props.get("default_generation_settings")
-            facts["model"] = _words(props.get("model_path"))
+            facts["model"] = shown_value(props.get("model_path"))
             facts["n_ctx"] = count_in(settings, "n_ctx") if isinstance(settings, dict) else None
             facts["slots"] = count_in(props, "total_slots")
-            facts["build"] = _words(props.get("build_info"))
+            facts["build"] = shown_value(props.get("build_info"))
         facts["offers"] = offered.facts()
         facts["log"] = self._run_log.source if self._run_log is not None else None
         facts["load_average"] = load_average()
@@ -201,9 +191,9 @@ class LiveSession(Session):
                 self._reporter.ensure_newline()
                 for line in self._facts_lines():
                     self._reporter.write_line(inert(self.language.say(line)))
-        _check_model_named(server.base_url, offered, "--llm-model")
+        check_model_named(server.base_url, offered, "--llm-model")
         if behind_offers is not offered:
-            _check_model_named(behind.base_url, behind_offers, "--llm-upstream-model")
+            check_model_named(behind.base_url, behind_offers, "--llm-upstream-model")
 
     def _facts_lines(self) -> list[str]:
         if not self._server_line:
@@ -217,59 +207,6 @@ class LiveSession(Session):
             lines.append(f"behind: {self.settings.upstream_url} {self._behind_offers.words()}")
         return [*lines, *super()._facts_lines()]
 
-    def client(self, server: Server) -> Client:
-        """A client whose recordings become evidence."""
-        return self._client(
-            server.base_url,
-            self._key_for(server.kind),
-            headers=self.settings.headers,
-            dialect=self._offers.dialect,
-            keep=self._keep,
-        )
-
-    def _key_for(self, kind: Kind) -> str | None:
-        """The key is for the server at --llm-url alone."""
-        return self.settings.api_key if kind == "url" else None
-
-    def _plain_client(self, base_url: str, kind: Kind) -> Client:
-        """One that keeps nothing, for a server of which nothing is known."""
-        return self._client(
-            base_url,
-            self._key_for(kind),
-            headers=self.settings.headers,
-            dialect=self._offers.dialect,
-        )
-
-    def _client(self, base_url: str, api_key: str | None = None, **options: Any) -> Client:
-        settings = self.settings
-        return Client(
-            base_url,
-            api_key=api_key,
-            ca=settings.ca,
-            deadlines=Deadlines(**settings.deadlines_s),
-            max_bytes=settings.max_bytes,
-            spend=self._costs.spend,
-            wait=self._wait,
-            jitter_ms=self._stamps.jitter_ms if self._stamps else 0.0,
-            mask=self.mask,
-            **options,
-        )
-
-    def _wait(self, label: str, seconds: float) -> None:
-        """Wait as a limit of the server wants it."""
-        step = label.partition("/")[0]
-        if not self._waits_s:
-            self.run.note(
-                step,
-                f"the server limits how often it is asked: waited {seconds:g} s and asked again, "
-                "and so on in this run; no wait is part of a time",
-            )
-        self._waits_s.append(seconds)
-        self.progress(
-            f"{step}, waiting {seconds:.0f} s, since the server limits how often it is asked"
-        )
-        sse.pause(seconds)
-
     def keep_compared(self, step: str, facts: Mapping[str, Any]) -> None:
         """Keep it in an entry of its own: a grading derives the step's verdicts without it."""
         self.run.finish_step(step, compared=facts)
@@ -277,47 +214,6 @@ class LiveSession(Session):
     def keep_upstream_words(self, step: str, words: str) -> None:
         """Keep, for a grading, why the server behind was not measured."""
         self.run.finish_step(step, upstream_words=words)
-
-    def _keep(self, recording: Recording) -> None:
-        self._costs.settle(recording)
-        self.run.keep(recording)
-        self._tell_masked(recording.label.partition("/")[0])
-        step, patched = recording.label.partition("/")[0], sse.patched_clock()
-        if patched is not None and step not in self._patched_in:
-            self._patched_in.add(step)
-            self.run.note(
-                step,
-                f"the clock of this process is not the system's ({patched}): what is measured here "
-                "is timed by the functions that were there when pytest began",
-            )
-
-    def _tell_masked(self, step: str) -> None:
-        """Say once that evidence is not what was received."""
-        if self.mask.places and not self._masked_told:
-            self._masked_told = True
-            self.run.note(
-                step,
-                "a secret (the API key, a header of yours) stood in what was received or logged: "
-                "stars stand for it in the files, and in what is derived from them",
-            )
-
-    def _to_upstream(self) -> Client:
-        """A client of the server behind, for measurements of their own."""
-        return self._upstream_client(prefix=UPSTREAM, dialect=self._behind_offers.dialect)
-
-    def _upstream_client(self, **options: Any) -> Client:
-        """With a key of its own; the headers are for the server at --llm-url alone."""
-        settings = self.settings
-        assert settings.upstream_url is not None
-        return self._client(
-            settings.upstream_url, settings.upstream_api_key, keep=self._keep, **options
-        )
-
-    def _behind(self, server_client: Client) -> tuple[Client, Capabilities]:
-        """Who is asked about the state of the server: the one behind, where there is one."""
-        if self.settings.upstream_url is None:
-            return server_client, self._offers
-        return self._upstream_client(), self._behind_offers
 
     def lab(self, plan: Plan, client: Callable[[], Client]) -> Lab:
         """The lab; `client` is called when a step measures."""
@@ -328,44 +224,6 @@ class LiveSession(Session):
             lambda: self._control(plan),
         )
         return self._lab
-
-    def _bench(self, client: Client, plan: Plan) -> Bench:
-        if self._offers.reasoning is not None:
-            plan = plan.with_room_for_reasoning()
-        return Bench(
-            client.of_a_step(),
-            self._offers,
-            *self._behind(client),
-            plan,
-            self._documents,
-            self.progress,
-            self.run.note,
-            self.run.keep_text,
-            self.settings.sentence,
-            self.settings.speech_wpm,
-            self.settings.rounds,
-        )
-
-    def _control(self, plan: Plan) -> Bench | None:
-        """What measures the server behind, its evidence apart; None where there is none."""
-        if self.settings.upstream_url is None:
-            return None
-        client = self._to_upstream()
-        bench = self._bench(client, plan)
-        return replace(
-            bench,
-            offers=self._behind_offers,
-            behind=client,
-            behind_offers=self._behind_offers,
-            progress=lambda text: self.progress(f"at the server behind: {text}"),
-            note=lambda step, text: self.run.note(UPSTREAM + step, text),
-            keep_text=lambda label, text: self.run.keep_text(UPSTREAM + label, text),
-            rounds=1,  # it is not compared with a baseline
-        )
-
-    def progress(self, text: str) -> None:
-        """Show what is being done."""
-        self._progress.show(text)
 
     def forget(self, step: str) -> None:
         """In run.json, too; the lab measures the step anew."""
@@ -429,44 +287,3 @@ class LiveSession(Session):
     def end(self) -> None:
         """Give the directory free."""
         self.run.close()
-
-
-def _wanted(settings: Settings, args: tuple[str, ...]) -> Wanted:
-    return Wanted(
-        settings.server,  # type: ignore[arg-type]
-        settings.urls[0] if settings.urls else None,
-        settings.gguf,
-        args,
-        settings.start_timeout_s,
-    )
-
-
-def _kb_directory(settings: Settings) -> tuple[Path, str]:
-    """(the knowledge base, the name of its option)."""
-    if settings.kb is not None:
-        return settings.kb, settings.sources["kb"]
-    try:
-        import test_llm_latency
-    except ImportError:
-        raise ConfigError(
-            "the lab's documents are not installed; name a knowledge base: --llm-kb DIR"
-        ) from None
-    return Path(str(test_llm_latency.__file__)).with_name("kb"), "the lab's own documents"
-
-
-def _check_model_named(url: str, offered: Capabilities, flag: str) -> None:
-    """Raise ConfigError where the look at a server failed and it has models to choose from."""
-    if offered.stream_error is None or offered.dialect.model is not None or not offered.models:
-        return
-    if offered.rate_limited:
-        return  # the steps say so
-    models = list(map(sse.shown_words, offered.models[:8]))
-    raise ConfigError(
-        f"{url}: {offered.stream_error}; name one of its models: {flag}={models[0]} "
-        f"(it has {', '.join(models)})"
-    )
-
-
-def _words(value: Any) -> str | None:
-    """What a server says of itself, whatever it is; None where it says nothing."""
-    return sse.shown_words(str(value)) if value else None

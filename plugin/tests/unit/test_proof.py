@@ -79,10 +79,10 @@ def test_a_refusal_that_looks_like_a_stream_has_no_token() -> None:
 def test_a_look_that_a_limit_refused_asks_for_no_model() -> None:
     from pytest_llm_latency.errors import ConfigError
     from pytest_llm_latency.servers.capabilities import Capabilities
-    from pytest_llm_latency.session.live import _check_model_named
+    from pytest_llm_latency.session.server import check_model_named
     from pytest_llm_latency.wire.dialect import Dialect
 
     failed = Capabilities(Dialect(), models=("a", "b"), stream_error="HTTP 429")
     with pytest.raises(ConfigError, match="--llm-model=a"):
-        _check_model_named("http://h", failed, "--llm-model")
-    _check_model_named("http://h", replace(failed, rate_limited=True), "--llm-model")
+        check_model_named("http://h", failed, "--llm-model")
+    check_model_named("http://h", replace(failed, rate_limited=True), "--llm-model")
