@@ -214,8 +214,11 @@ def _escapes_of(characters: bytes) -> re.Pattern[bytes]:
         + wide
         # What they stand for cannot be told: where a secret has one, all are passed over.
         + (rb"|)" if b"\\" in characters else rb")")
-        + rb"|%%(?:25){0,3}(?P<percent>[2-7]%b%b)" % (_HEX, high)
-        + rb"|&(?:amp;){0,3}(?:#0{0,6}(?P<decimal>[0-9]{2,3})"
+        # An escaped escape is undone at once, unless a secret itself may look like an escape.
+        + rb"|%%%b(?P<percent>[2-7]%b%b)"
+        % (b"" if b"%" in characters else b"(?:25){0,3}", _HEX, high)
+        + rb"|&%b(?:#0{0,6}(?P<decimal>[0-9]{2,3})"
+        % (b"" if b"&" in characters else b"(?:amp;){0,3}")
         + rb"|#[xX]0{0,6}(?P<hexadecimal>[2-7]%b)|(?P<name>%b));" % (_HEX, b"|".join(names))
     )
 

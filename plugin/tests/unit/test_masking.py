@@ -157,6 +157,23 @@ PRINTED = st.characters(exclude_categories=("Cc", "Cs"))
 KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40)
 
 
+@pytest.mark.parametrize("key", ["00000%20", "a%2520b%41cd", "00000&#32;", "00000&amp;x"])
+@pytest.mark.parametrize(
+    "escape",
+    [
+        str,
+        lambda key: quote(key, safe=""),
+        html.escape,
+        lambda key: quote(quote(key, safe=""), safe=""),
+        lambda key: html.escape(html.escape(key)),
+        lambda key: json.dumps(key)[1:-1],
+    ],
+)
+def test_a_secret_that_looks_like_an_escape(key: str, escape: Callable[[str], str]) -> None:
+    """It must be found before what it looks like is undone."""
+    assert Mask([key]).text(f" {escape(key)} ").strip(" *9\\") == ""
+
+
 @given(st.data(), KEYS)
 @settings(max_examples=100, deadline=None)
 def test_any_mixture_of_escapes(data: st.DataObject, key: str) -> None:
