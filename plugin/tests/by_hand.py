@@ -137,7 +137,8 @@ connection.request(
 response, received = connection.getresponse(), 0
 for line in response:
     received += b'"content":"' in line
-    if time.perf_counter() - started > 0.5:
+    # A fast machine has all 256 within the lab's half a second.
+    if received == 32 or time.perf_counter() - started > 0.5:
         break
 response.close()
 connection.close()

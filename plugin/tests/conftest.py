@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,11 @@ import tiny_model
 
 from pytest_llm_latency.servers.own_command import own_command
 from pytest_llm_latency.servers.process import free_port, guarded
+
+# `nohup` and a job in a script's background hand these down as ignored, and a program that a test
+# starts would then not see the Ctrl-C that it is sent.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A busy machine makes an example slow; that is no finding.
 hypothesis.settings.register_profile("no-deadline", deadline=None)

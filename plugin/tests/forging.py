@@ -14,16 +14,11 @@ from pytest_llm_latency import sse
 from pytest_llm_latency.errors import LatencyError
 from pytest_llm_latency.evidence.artifacts import FILES, dump, parse, report_of
 from pytest_llm_latency.lab.graded import GradedLab
-from pytest_llm_latency.steps.judges import JUDGES
-from pytest_llm_latency.steps.report.judge import judge_report
+from pytest_llm_latency.steps.judges import JUDGES, MEASURED_BEHIND
 from pytest_llm_latency.steps.report.result import SOURCES
-from pytest_llm_latency.steps.server.judge import judge_server
 
 MAX_BYTES = 64 * 1024 * 1024
 STEPS = ("server", "sse", "ttft", "prefill", "cache", "sentence", "cancel", "report")
-ALL_JUDGES: dict[str, Callable[[Any], Any]] = {
-    **JUDGES, "server": judge_server, "report": judge_report,
-}  # fmt: skip
 Rows = list[dict[str, Any]]
 Forgery = Callable[[Path], Any]
 
@@ -37,7 +32,7 @@ def wrong(directory: Path, *steps: str) -> dict[str, str]:
     found = {}
     for step in steps:
         try:
-            judged = ALL_JUDGES[step](getattr(lab, step)())
+            judged = JUDGES[step](getattr(lab, step)())
             rows = [*judged, *lab.extra(step, judged)]
         except LatencyError as error:
             found[step] = str(error)
@@ -64,7 +59,7 @@ def repair(directory: Path, *steps: str) -> None:
         except LatencyError:
             continue
         entry = run["steps"][step]
-        if step in JUDGES:
+        if step in MEASURED_BEHIND:
             entry["verdicts"] = [asdict(verdict) for verdict in JUDGES[step](result)]
         for name, content in _artifacts(step, result).items():
             (directory / name).write_bytes(content)

@@ -6,14 +6,11 @@ What cannot be compared is not judged, and says why. Pure.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..evidence.run_index import FAILING
-from ..steps.judges import JUDGES
-from ..steps.report.judge import judge_report
-from ..steps.server.judge import judge_server
 from ..steps.ttft.result import TtftResult
 from ..verdicts.decision import ROUNDS_TO_COMPARE
 from ..verdicts.verdict import Cause, Verdict
@@ -22,11 +19,6 @@ from .ratios import RATIOS, Length, Ratio
 
 SAME_LENGTH_SHARE = 0.1
 
-ALL_JUDGES: Mapping[str, Callable[[Any], list[Verdict]]] = {
-    "server": judge_server,
-    **JUDGES,
-    "report": judge_report,
-}
 # What else than the first words of each may have happened: both make the ratio worse.
 _REASONS = {
     "ttft": (

@@ -16,9 +16,10 @@ from ..lab.graded import GradedLab
 from ..lab.protocol import Lab
 from ..proof.verdicts import NONSENSE
 from ..sse import shown_words
+from ..steps.judges import JUDGES
 from ..steps.ttft.result import TtftResult
 from ..verdicts.verdict import Verdict
-from .baseline import ALL_JUDGES, Measured, compare, measured
+from .baseline import Measured, compare, measured
 from .ratios import Ratio
 
 
@@ -60,7 +61,7 @@ class Baseline:
     ) -> tuple[list[Verdict], dict[str, Any]]:
         """(verdicts, what run.json keeps) on a step of `lab`; `verdicts` are those on itself.
         A step that is none of the eight gives none."""
-        if step not in ALL_JUDGES or lab.known(step) is None:
+        if step not in JUDGES or lab.known(step) is None:
             return [], {}
         here, there = self._measured(step, lab, verdicts), self._there(step)
         found = compare(step, here, there, self._tolerance)
@@ -94,7 +95,7 @@ class Baseline:
             # Another run's noise is another one.
             return found if lab.run_of("ttft") == lab.run_of(step) else None
 
-        judged = ALL_JUDGES[step](result) if verdicts is None else verdicts
+        judged = JUDGES[step](result) if verdicts is None else verdicts
         return measured(step, result, judged, ttft)
 
 

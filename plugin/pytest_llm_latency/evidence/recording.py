@@ -1,6 +1,6 @@
 """The raw evidence of one request: what was sent, every read with its time, how it ended.
 
-A recording holds no interpretation. All numbers are derived from it by `timeline.py`, so
+A recording holds no interpretation. All numbers are derived from it by `derive.py`, so
 that a saved recording proves them again without a server.
 """
 

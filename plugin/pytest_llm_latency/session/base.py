@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from ..compare.baseline import ALL_JUDGES
 from ..compare.directory import Baseline
 from ..compare.numbers import Number, numbers
 from ..errors import ArtifactError, ConfigError, LatencyError, RateLimited
@@ -26,7 +25,7 @@ from ..plan import Plan
 from ..report import ci, is_page
 from ..report.inert import inert
 from ..report.terminal import Lines, write_summary
-from ..steps.judges import JUDGES, is_supporting
+from ..steps.judges import JUDGES, MEASURED_BEHIND, is_supporting
 from ..verdicts.blame import refused_by_limit, told_apart, upstream_words
 from ..verdicts.verdict import Verdict
 from .settings import Settings
@@ -101,7 +100,11 @@ class Session:
     def told_apart(self, step: str, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """The verdicts, with what the server behind shows where one is broken."""
         named = [replace(verdict, step=step) for verdict in verdicts]
-        if self._lab is None or step not in JUDGES or all(v.outcome != "broken" for v in named):
+        if (
+            self._lab is None
+            or step not in MEASURED_BEHIND
+            or all(v.outcome != "broken" for v in named)
+        ):
             return named
         try:
             result = self._lab.upstream(step)
@@ -183,7 +186,7 @@ class Session:
 
     def numbers(self, step: str) -> dict[str, Number]:
         """All numbers of a step of the lab; none where it could not be measured."""
-        result = self._lab.known(step) if self._lab is not None and step in ALL_JUDGES else None
+        result = self._lab.known(step) if self._lab is not None and step in JUDGES else None
         return numbers(step, result) if result is not None else {}
 
     def annotations(self) -> list[str]:

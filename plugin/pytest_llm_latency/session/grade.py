@@ -17,7 +17,7 @@ from ..lab.protocol import Lab
 from ..masking import Mask
 from ..plan import Plan
 from ..servers.logs import CommandLog, FileLog, Log
-from ..steps.judges import JUDGES
+from ..steps.judges import MEASURED_BEHIND
 from ..verdicts.blame import told_apart
 from ..verdicts.verdict import Verdict
 from .base import Session
@@ -79,7 +79,7 @@ class GradeSession(Session):
 
     def told_apart(self, step: str, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """As the run told them apart: its words, or what it measured at the server behind."""
-        words = self._graded.upstream_words(step) if step in JUDGES else None
+        words = self._graded.upstream_words(step) if step in MEASURED_BEHIND else None
         named = [replace(verdict, step=step) for verdict in verdicts]
         return super().told_apart(step, verdicts) if words is None else told_apart(named, words)
 

@@ -47,7 +47,7 @@ class Bench:
     rounds: int = 1
 
     def question(self, step: str, leg: str, salt: str | None = None, times: int = 1) -> Question:
-        """What a leg asks (see `asked.question`)."""
+        """What a leg asks (see `asks.question`)."""
         found = question(step, leg, self.plan, self.documents, salt, times)
         assert found is not None, leg
         return found

@@ -10,7 +10,9 @@ from ..verdicts.verdict import Verdict
 from .cache.judge import CACHE_ROWS, judge_cache
 from .cancel.judge import LOGGED, PREFILL_STOPS, judge_cancel
 from .prefill.judge import judge_prefill
+from .report.judge import judge_report
 from .sentence.judge import judge_sentence
+from .server.judge import judge_server
 from .sse.judge import judge_sse
 from .ttft.judge import judge_ttft
 
@@ -23,10 +25,14 @@ def is_supporting(relation: str) -> bool:
 
 
 JUDGES: Mapping[str, Callable[[Any], list[Verdict]]] = {
+    "server": judge_server,
     "sse": judge_sse,
     "ttft": judge_ttft,
     "prefill": judge_prefill,
     "cache": judge_cache,
     "sentence": judge_sentence,
     "cancel": judge_cancel,
+    "report": judge_report,
 }
+# What is worth measuring at the server behind, too.
+MEASURED_BEHIND = tuple(step for step in JUDGES if step not in ("server", "report"))

@@ -16,7 +16,7 @@ def planned(
     them: what is asked and all that may be answered, with the first look at the server. Repeats,
     where noise makes them necessary, come on top."""
     everything = plan.with_documents(documents)
-    # Of several, the one to the letter does not count (see `steps.py`).
+    # Of several, the one to the letter does not count (see `rounds.in_rounds`).
     repeats = rounds + 1 if rounds > 1 else 1
     asked: dict[str, list[tuple[Messages, int]]] = {
         "sse": [(plan.short(), plan.max_tokens)],

@@ -1,7 +1,7 @@
 """How long each piece of an answer must have been ready before it came. Pure.
 
 A server makes a piece a beat. Pieces that came together were made one after the other, a beat
-apart, and all but the last of them have waited. What is said of that stands in `causes.py`.
+apart, and all but the last of them have waited. What is said of that is in `verdicts/causes.py`.
 """
 
 from __future__ import annotations

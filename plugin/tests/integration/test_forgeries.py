@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from engines import Engine, openai, router
 from forging import (
-    ALL_JUDGES,
     MAX_BYTES,
     STEPS,
     Forgery,
@@ -46,6 +45,7 @@ from scripted import Connection, serving
 
 from pytest_llm_latency.lab.graded import GradedLab
 from pytest_llm_latency.plan import salt_of
+from pytest_llm_latency.steps.judges import JUDGES
 
 ROOT = Path(__file__).parents[3]
 CHATS = {
@@ -636,7 +636,7 @@ def test_a_plan_of_one_s_own_is_named(own: Path, tmp_path: Path) -> None:
 def shown(directory: Path, step: str) -> str:
     """The numbers of the rows that the files give."""
     lab = GradedLab(directory, MAX_BYTES)
-    judged = ALL_JUDGES[step](getattr(lab, step)())
+    judged = JUDGES[step](getattr(lab, step)())
     return "\n".join(row.numbers for row in lab.extra(step, judged))
 
 

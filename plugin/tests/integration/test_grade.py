@@ -23,31 +23,13 @@ from pytest_llm_latency.errors import LatencyError
 from pytest_llm_latency.lab.graded import GradedLab
 from pytest_llm_latency.servers.own_command import own_command
 from pytest_llm_latency.servers.process import free_port, guarded
-from pytest_llm_latency.steps.cache.judge import judge_cache
-from pytest_llm_latency.steps.cancel.judge import judge_cancel
-from pytest_llm_latency.steps.prefill.judge import judge_prefill
-from pytest_llm_latency.steps.report.judge import judge_report
-from pytest_llm_latency.steps.sentence.judge import judge_sentence
-from pytest_llm_latency.steps.server.judge import judge_server
-from pytest_llm_latency.steps.sse.judge import judge_sse
-from pytest_llm_latency.steps.ttft.judge import judge_ttft
-from pytest_llm_latency.verdicts.verdict import Verdict
+from pytest_llm_latency.steps.judges import JUDGES
 
 from .conftest import summary
 
 BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 MAX_BYTES = 64 * 1024 * 1024
 STEPS = ("server", "sse", "ttft", "prefill", "cache", "sentence", "cancel", "report")
-JUDGES: dict[str, Callable[[Any], list[Verdict]]] = {
-    "server": judge_server,
-    "sse": judge_sse,
-    "ttft": judge_ttft,
-    "prefill": judge_prefill,
-    "cache": judge_cache,
-    "sentence": judge_sentence,
-    "cancel": judge_cancel,
-    "report": judge_report,
-}
 
 
 def grade(directory: Path) -> dict[str, str]:

@@ -12,20 +12,8 @@ import pytest
 
 from pytest_llm_latency.errors import LatencyError, NotDoneYet
 from pytest_llm_latency.lab.graded import GradedLab
-from pytest_llm_latency.steps.cache.judge import judge_cache as cache_rows
-from pytest_llm_latency.steps.cancel.judge import judge_cancel
-from pytest_llm_latency.steps.judges import is_supporting
-from pytest_llm_latency.steps.prefill.judge import judge_prefill
-from pytest_llm_latency.steps.report.judge import judge_report
-from pytest_llm_latency.steps.sentence.judge import judge_sentence
-from pytest_llm_latency.steps.server.judge import judge_server
-from pytest_llm_latency.steps.sse.judge import judge_sse
-from pytest_llm_latency.steps.ttft.judge import judge_ttft
+from pytest_llm_latency.steps.judges import JUDGES, is_supporting
 
-JUDGES: dict[str, Callable[[Any], Any]] = {
-    "server": judge_server, "sse": judge_sse, "ttft": judge_ttft, "prefill": judge_prefill, "cache": cache_rows,
-    "sentence": judge_sentence, "cancel": judge_cancel, "report": judge_report,
-}  # fmt: skip
 WORDS = [
     "Please ",
     "bring ",

@@ -14,29 +14,10 @@ from faults import Fault
 
 from pytest_llm_latency.errors import LatencyError
 from pytest_llm_latency.lab.graded import GradedLab
-from pytest_llm_latency.steps.cache.judge import judge_cache
-from pytest_llm_latency.steps.cancel.judge import judge_cancel
-from pytest_llm_latency.steps.judges import is_supporting
-from pytest_llm_latency.steps.prefill.judge import judge_prefill
-from pytest_llm_latency.steps.report.judge import judge_report
-from pytest_llm_latency.steps.sentence.judge import judge_sentence
-from pytest_llm_latency.steps.server.judge import judge_server
-from pytest_llm_latency.steps.sse.judge import judge_sse
-from pytest_llm_latency.steps.ttft.judge import judge_ttft
-from pytest_llm_latency.verdicts.verdict import Verdict
+from pytest_llm_latency.steps.judges import JUDGES, is_supporting
 
 Found = dict[str, dict[str, Any]]
 Servers = Callable[[Fault], tuple[str, Path]]
-JUDGES: dict[str, Callable[[Any], list[Verdict]]] = {
-    "server": judge_server,
-    "sse": judge_sse,
-    "ttft": judge_ttft,
-    "prefill": judge_prefill,
-    "cache": judge_cache,
-    "sentence": judge_sentence,
-    "cancel": judge_cancel,
-    "report": judge_report,
-}
 
 
 def causes_of(entry: dict[str, Any]) -> set[str]:

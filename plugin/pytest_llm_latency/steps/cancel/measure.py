@@ -134,7 +134,7 @@ def _note_prefill(bench: Bench, case: CancelCase) -> None:
 
 def _watching(bench: Bench) -> Legs:
     """Find out, in this order, what shows whether the server is idle: /slots, a gauge in
-    /metrics, or a request for one token. The recordings say it (see `results.watched_by`)."""
+    /metrics, or a request for one token. The recordings say it (see `idle.watched_by`)."""
     found: Legs = {}
     client, offered = bench.behind, bench.behind_offers
     ways = [(CANCEL_SLOTS, offered.slots or "/slots")]
