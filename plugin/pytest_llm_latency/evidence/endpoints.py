@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import sse
 from .recording import Reply
+from .timeline import count_in
 
 PROPS_KEYS = frozenset(("model_path", "total_slots", "default_generation_settings"))
 
@@ -26,6 +28,24 @@ def is_props(reply: Reply) -> bool:
         return is_offered(reply)
     body = reply.json()
     return isinstance(body, dict) and not PROPS_KEYS.isdisjoint(body)
+
+
+def server_facts(props: Any) -> dict[str, str | int | None]:
+    """What /props says of a server: "model", "build", "n_ctx" and "slots", None where it says
+    nothing; empty where `props` is none."""
+    if not isinstance(props, dict):
+        return {}
+    settings = props.get("default_generation_settings")
+    return {
+        "model": _shown(props.get("model_path")),
+        "n_ctx": count_in(settings, "n_ctx") if isinstance(settings, dict) else None,
+        "slots": count_in(props, "total_slots"),
+        "build": _shown(props.get("build_info")),
+    }
+
+
+def _shown(value: Any) -> str | None:
+    return sse.shown_words(str(value)) if value else None
 
 
 def listed_models(reply: Reply) -> list[str] | None:

@@ -20,6 +20,8 @@ from ..plan import Plan
 from ..steps.legs import UPSTREAM
 from ..wire.dialect import Dialect
 
+# What stands in evidence where a secret was.
+_MASKS = ("<secret>", "********")
 OFFERED = ("models", "refused_fields", "max_tokens_name", "api_path")
 
 
@@ -36,6 +38,11 @@ def lab_step(name: str) -> str:
 def is_streamed(recording: Recording) -> bool:
     """Whether a recording is of a chat, and no plain question, whose answer is not timed."""
     return recording.connect_ms is not None or recording.request.path.endswith(sse.CHAT)
+
+
+def is_masked(text: str) -> bool:
+    """Whether a secret may have stood in a text: it cannot be compared."""
+    return any(mask in text for mask in _MASKS)
 
 
 @functools.cache

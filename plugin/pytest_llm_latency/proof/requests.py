@@ -20,11 +20,9 @@ from ..steps.cancel.asks import LONGER_ANSWERS
 from ..steps.cancel.legs import CANCEL_METRICS, CANCEL_SLOTS, CANCEL_TOKENS, CANCEL_TWO
 from ..steps.legs import UPSTREAM
 from ..wire.dialect import Asking, Dialect, told_by
-from .evidence import Evidence, Run, file_of, lab_step
+from .evidence import Evidence, Run, file_of, is_masked, lab_step
 from .prompts import believed, documents_of, is_chat
 
-# What stands in a recording where a secret was: it cannot be compared.
-MASKS = ("<secret>", "********")
 _STARS = re.compile(r"\*{8,}")
 
 
@@ -143,7 +141,7 @@ def _differing(
                 return f"{words}, because {because}"
         elif key == "model" and isinstance(one, str) and sse.shown_words(one) == other:
             continue  # run.json has a long name in short
-        elif key in extra and any(mask in _shown(one) for mask in MASKS):
+        elif key in extra and is_masked(_shown(one)):
             continue
         elif _shown(one) != _shown(other):
             return f"{key} is {_shown(one)[:60]}, expected {_shown(other)[:60]}, because {because}"

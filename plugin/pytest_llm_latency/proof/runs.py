@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import sse
+from ..evidence.endpoints import is_props, server_facts
 from ..evidence.run_index import EVIDENCE, RUN_FILE
+from ..steps.answers import reply_of
 from ..steps.checks import FILES_OF
 from ..steps.report.result import SOURCES
 from ..wire.costs import of
-from .evidence import Evidence, is_streamed
+from .evidence import Evidence, file_of, is_masked, is_streamed
 
 
 def problem(evidence: Evidence, step: str) -> str | None:
@@ -28,6 +30,7 @@ def problem(evidence: Evidence, step: str) -> str | None:
         or _copies(evidence, step)
         or _program(evidence, step)
         or _costs(evidence, step, run)
+        or _server(evidence, step)
     )
 
 
@@ -67,6 +70,22 @@ def _program(evidence: Evidence, step: str) -> str | None:
         "sse.py: differs from that of this version, expected the same, because run.json says that "
         "this version made it"
     )
+
+
+def _server(evidence: Evidence, step: str) -> str | None:
+    """What is told of the server is what its /props said. (Of a server behind none is recorded.)"""
+    told = evidence.run(step).server
+    props = evidence.recordings(step).get("props") if step == "server" else None
+    if props is None or "upstream" in told or not is_props(reply_of(props)):
+        return None
+    for name, value in server_facts(reply_of(props).json()).items():
+        found = told.get(name)  # null: the model was not loaded yet
+        if found is not None and found != value and not is_masked(f"{found}{value}"):
+            return (
+                f"{RUN_FILE}: server.{name} is {found!r}, expected {value!r}, because the server's "
+                f"/props says so ({file_of(step, 'props')})"
+            )
+    return None
 
 
 def _costs(evidence: Evidence, step: str, run: str) -> str | None:

@@ -15,8 +15,8 @@ from .. import kb
 from ..compare.ratios import FIGURES
 from ..errors import ArtifactError, LatencyError, RateLimited
 from ..evidence.artifacts import FILES, parse
+from ..evidence.endpoints import server_facts
 from ..evidence.run_directory import LIVE_LOG, SERVER_LOG, RunDirectory
-from ..evidence.timeline import count_in
 from ..lab.live import LiveLab
 from ..lab.protocol import Lab
 from ..look import CAPABILITIES
@@ -39,7 +39,7 @@ from .clients import ClientSession
 from .facts import load_average, session_facts
 from .grade import given_log
 from .resolve import UPSTREAM_API_KEY_VARIABLE
-from .server import check_model_named, kb_directory, shown_value, wanted_server
+from .server import check_model_named, kb_directory, wanted_server
 from .settings import Settings
 
 LONG_PROMPT_STEPS = frozenset(("prefill", "cache", "cancel", "report"))
@@ -166,12 +166,7 @@ class LiveSession(ClientSession):
         facts: dict[str, Any] = {"url": server.base_url, "kind": server.kind}
         behind, behind_offers = self._behind(self.client(server))
         props = behind.get(behind_offers.props).json() if behind_offers.props else None
-        if isinstance(props, dict):
-            settings = props.get("default_generation_settings")
-            facts["model"] = shown_value(props.get("model_path"))
-            facts["n_ctx"] = count_in(settings, "n_ctx") if isinstance(settings, dict) else None
-            facts["slots"] = count_in(props, "total_slots")
-            facts["build"] = shown_value(props.get("build_info"))
+        facts |= server_facts(props)
         facts["offers"] = offered.facts()
         facts["log"] = self._run_log.source if self._run_log is not None else None
         facts["load_average"] = load_average()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from .. import sse
 from ..errors import ConfigError
@@ -47,8 +46,3 @@ def check_model_named(url: str, offered: Capabilities, flag: str) -> None:
         f"{url}: {offered.stream_error}; name one of its models: {flag}={models[0]} "
         f"(it has {', '.join(models)})"
     )
-
-
-def shown_value(value: Any) -> str | None:
-    """What a server says of itself, whatever it is; None where it says nothing."""
-    return sse.shown_words(str(value)) if value else None

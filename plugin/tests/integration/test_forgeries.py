@@ -497,6 +497,10 @@ FORGERIES: dict[str, tuple[str, str, Forgery]] = {
     "a plan that is none": ("ttft", "run.json: plan.max_tokens", facts(lambda run: run["plan"].update(max_tokens="x"))),
     "a field that was not sent": ("sse", "it lacks 'seed'", facts(lambda run: run["options"].update(body={"seed": 7}))),
     "another model given": ("sentence", "expected \"big\"", facts(lambda run: run["options"].update(model="big"))),
+    "another model's name": ("server", "server.model is '70B.gguf'", facts(lambda run: run["server"].update(model="70B.gguf"))),
+    "another build of the server": ("server", "server.build is 'b9'", facts(lambda run: run["server"].update(build="b9"))),
+    "a larger context": ("server", "server.n_ctx is 131072", facts(lambda run: run["server"].update(n_ctx=131072))),
+    "more slots": ("server", "server.slots is 16", facts(lambda run: run["server"].update(slots=16))),
     "another sse.py": ("sse", "sse.py: differs", replaced("sse.py", '"""', '"""Mine. ')),
     # keys twice
     "a key twice in a recording": ("ttft", "a key twice", key_twice("evidence/ttft/2.jsonl", '"status":', '"status": 500, ')),
@@ -606,7 +610,6 @@ UNSEEN: dict[str, tuple[str, Forgery]] = {
     "documents of one's own": ("own", other_documents),
     "no log, at a URL": ("own", no_log),
     "other words in the log": ("own", replaced("server.log", "srv ", "SRV ")),
-    "another model's name in run.json": ("own", facts(lambda run: run["server"].update(model="70B.gguf", build="b9"))),
     "another machine in run.json": ("own", facts(lambda run: run["machine"].update(cpus=64))),
     "other notes": ("own", index(lambda run: run["steps"]["ttft"].update(notes=["fast"]))),
     "more requests than are recorded": ("own", facts(lambda run: run["costs"].update(requests=10**6))),
